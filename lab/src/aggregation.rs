@@ -164,7 +164,7 @@ mod tests {
     fn smallest_run_has_every_row() {
         let effort = Effort {
             rounds: 2,
-            seconds: 0.02,
+            seconds: 0.1, // what another thread took is known to a step of it
             bursts: &[1, BURST],
         };
         let rows = rows(&Rig::in_this_process(), &effort);

@@ -7,7 +7,7 @@ use crate::{
     primitives::{channels, counters, crossbar, epoch, interrupts, locks, sched, slab, trace},
     regimes,
     report::Report,
-    server_counter, services, steer, tcp,
+    server_counter, services, steer, taps, tcp,
 };
 
 const EXPERIMENTS: &[Experiment] = &[
@@ -31,6 +31,7 @@ const EXPERIMENTS: &[Experiment] = &[
     pipeline::EXPERIMENT,
     aggregation::EXPERIMENT,
     server_counter::EXPERIMENT,
+    taps::EXPERIMENT,
 ];
 
 /// All experiments.

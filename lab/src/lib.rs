@@ -25,6 +25,7 @@ mod server_counter;
 mod services;
 mod steer;
 mod system_calls;
+mod taps;
 pub mod tcp;
 pub mod world;
 

@@ -23,7 +23,8 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/link/src/sys",
     "crates/netchan/src/sys", // system calls of the waiters
     "crates/netchan/src/channel",
-    "crates/netchan/tests/alloc", // a counting allocator is an `unsafe impl`
+    "crates/cli/src/capture/libpcap", // a library that is looked up at run time
+    "crates/netchan/tests/alloc",     // a counting allocator is an `unsafe impl`
     "crates/preload/",
     "crates/packetdrill/src/table", // the C edge of packetdrill's interface
 ];
@@ -70,11 +71,13 @@ const LAYERS: &[(&str, usize, Layers)] = &[
                     "log",
                     "memory",
                     "assignment",
+                    "moved",
                     "sys",
                     "trace",
                 ],
             ),
             ("channel", &["channel"]),
+            ("tap", &["tap"]),
             ("driver", &["driver"]),
             ("api", &["api"]),
             ("shard", &["shard"]),

@@ -119,7 +119,7 @@ impl Side for Netchan {
         let rows = sockets.as_array().into_iter().flatten();
         let open = rows.filter(|row| {
             let state = row["state"].as_str();
-            !matches!(state, None | Some("LISTEN" | "TimeWait"))
+            row["protocol"] == "tcp" && !matches!(state, Some("LISTEN" | "TIME-WAIT"))
         });
         open.map(|row| format!("netchan: {row}")).collect()
     }

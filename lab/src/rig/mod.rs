@@ -7,6 +7,7 @@ mod job;
 mod links;
 mod pace;
 mod place;
+mod preempter;
 mod role;
 mod rounds;
 mod service;

@@ -4,24 +4,20 @@ use std::{
     any::Any,
     hint::black_box,
     io::{self, ErrorKind, Read, Write},
-    sync::{
-        Barrier,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::Barrier,
     thread,
-    time::Duration,
 };
 
 use hdrhistogram::Histogram;
 use netchan::Net;
 use percore::operations;
-use rustix::{process::setpriority_process, thread::gettid};
 
 use super::{
     job::{Disturbance, Job, Look, Outcome, Pace},
     pace::{Metronome, now_ns},
     place,
-    role::{APPLICATION, GENERATOR, PREEMPTER, Role},
+    preempter::Preempter,
+    role::{APPLICATION, GENERATOR},
     usage::{Reading, receiving_threads},
 };
 use crate::{
@@ -105,7 +101,8 @@ pub(super) fn stream<C: Read + Write, S: Read + Write>(
         packets: (packets / 8).max(pace.burst),
         ..measured
     };
-    let (stop, connect, accept, turn) = (&AtomicBool::new(false), &connect, &accept, &turn);
+    let (connect, accept, turn) = (&connect, &accept, &turn);
+    let preempter = &Preempter::default();
     let mut outcome = thread::scope(|scope| {
         let generate = move |lane| {
             operations::leave_out_this_thread();
@@ -138,13 +135,13 @@ pub(super) fn stream<C: Read + Write, S: Read + Write>(
                 .1
                 .push(named(APPLICATION).spawn_scoped(scope, move || read(lane))?);
         }
-        let preempter = start_preempter(scope, job, stop)?;
+        let preempts = preempter.start(scope, job)?;
         place::pin(job)?;
-        let measured = measure(job, net, gate);
-        stop.store(true, Relaxed);
+        let measured = measure(job, net, gate, preempter);
+        preempter.stop();
         let ended = (ended(threads.0)?, ended(threads.1)?);
-        preempter.map_or(Ok(()), |thread| thread.join().map_err(died))?;
-        Ok::<_, io::Error>(settled(measured?, job, &ended.0, &ended.1))
+        preempts.map_or(Ok(()), |thread| thread.join().map_err(died))?;
+        Ok::<_, io::Error>(settled(measured?, &ended.0, &ended.1))
     })?;
     #[allow(clippy::cast_precision_loss)] // below 2^52
     let packets = (lanes * packets) as f64;
@@ -168,15 +165,11 @@ fn ended<T>(threads: Vec<thread::ScopedJoinHandle<'_, io::Result<T>>>) -> io::Re
     threads.into_iter().map(join).collect()
 }
 
-/// The outcome without the processor time of generators and of what disturbs, with what the readers saw.
-fn settled(mut outcome: Outcome, job: &Job, generators: &[f64], readers: &[Taken]) -> Outcome {
+/// The outcome without the processor time of generators and of reading beside the stream, with what the readers saw.
+fn settled(mut outcome: Outcome, generators: &[f64], readers: &[Taken]) -> Outcome {
     outcome.generator_seconds = generators.iter().sum();
     let walked: f64 = readers.iter().map(|read| read.walked_seconds).sum();
-    let preempter = match job.disturbance {
-        Disturbance::Preempt { .. } => outcome.of(Role::Other).processor_ns * 1e-9,
-        _ => 0.0,
-    };
-    outcome.processor_seconds -= outcome.generator_seconds + walked + preempter;
+    outcome.processor_seconds -= outcome.generator_seconds + walked;
     let latencies = readers.iter().filter_map(|read| read.latency.as_ref());
     let mut all = latencies.filter(|latency| !latency.is_empty());
     outcome.latency_ns = all.next().map(|latency| {
@@ -186,8 +179,13 @@ fn settled(mut outcome: Outcome, job: &Job, generators: &[f64], readers: &[Taken
     outcome
 }
 
-/// The part of the thread that reads the clocks.
-fn measure(job: &Job, net: Option<&Net>, gate: &Gate) -> io::Result<Outcome> {
+/// The part of the thread that reads the clocks; the preempter's time is left out.
+fn measure(
+    job: &Job,
+    net: Option<&Net>,
+    gate: &Gate,
+    preempter: &Preempter,
+) -> io::Result<Outcome> {
     gate.ready.wait();
     // Protocol threads may have come with the connection.
     let pinned = place::pin(job);
@@ -195,51 +193,22 @@ fn measure(job: &Job, net: Option<&Net>, gate: &Gate) -> io::Result<Outcome> {
         let threads = receiving_threads().map_err(|e| e.to_string())?;
         system_calls::Counting::of_threads(&threads)
     });
-    let before = Reading::now(net);
+    let before = (Reading::now(net), preempter.spent());
     let watch = Stopwatch::start();
     gate.go.wait();
     gate.done.wait();
     let seconds = watch.seconds();
-    let after = Reading::now(net);
+    let after = (Reading::now(net), preempter.spent());
     let calls = counting.map(|counting| counting.and_then(system_calls::Counting::total));
     gate.leave.wait();
     pinned?;
-    let mut outcome = after?.since(&before?);
+    let mut outcome = after.0?.since(&before.0?);
+    outcome.processor_seconds -= after.1 - before.1;
     outcome.seconds = seconds;
     if let Some(calls) = calls {
         outcome.system_calls = Some(calls.map_err(io::Error::other)?);
     }
     Ok(outcome)
-}
-
-/// The thread of [`Disturbance::Preempt`], if the job has one.
-fn start_preempter<'scope>(
-    scope: &'scope thread::Scope<'scope, '_>,
-    job: &Job,
-    stop: &'scope AtomicBool,
-) -> io::Result<Option<thread::ScopedJoinHandle<'scope, ()>>> {
-    let (Disturbance::Preempt { us, yields }, Some(core)) =
-        (job.disturbance, place::protocol_core(job))
-    else {
-        return Ok(None);
-    };
-    let body = move || {
-        // Elsewhere it disturbs less: the row tells.
-        let _ = place::pin_to(None, core);
-        if yields {
-            // Of this thread alone, on Linux. Any thread may lower its own.
-            let _ = setpriority_process(Some(gettid()), 19);
-        }
-        while !stop.load(Relaxed) {
-            let until = now_ns() + us * 1000;
-            while now_ns() < until {
-                std::hint::spin_loop();
-            }
-            thread::sleep(Duration::from_micros(us));
-        }
-    };
-    let named = thread::Builder::new().name(PREEMPTER.to_owned());
-    named.spawn_scoped(scope, body).map(Some)
 }
 
 /// What goes over a lane.

@@ -69,7 +69,7 @@ pub(super) fn rows(stage: &Stage, effort: &Effort, reverse: bool) -> Result<Vec<
 
 /// One stream for as long as `effort` says.
 fn stream(stage: &Stage, effort: &Effort, way: Way, reverse: bool) -> Result<Bulk, String> {
-    let _server = stage.serve(way, &Program::Iperf, "")?;
+    let _server = stage.serve(way, &Program::Iperf, ("", 1))?;
     let (to, port) = (way.address().ip().to_string(), PORT.to_string());
     let seconds = effort.time.as_secs().max(1).to_string();
     let mut client = stage.clients.command("timeout");

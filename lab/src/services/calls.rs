@@ -49,7 +49,7 @@ fn sides(stage: &Stage, effort: &Effort, counter: Counter) -> Result<[Vec<f64>; 
 /// All calls while requests went, by those requests. The server's own clock (ten a second) is within.
 fn calls(stage: &Stage, way: Way, counter: Counter) -> Result<f64, String> {
     let service = service(REDIS_1);
-    let server = stage.serve(way, &service.program, service.settings)?;
+    let server = stage.serve(way, &service.program, (service.settings, service.queues))?;
     let load = load(service, way).map_err(|e| e.to_string())?;
     let summary = stage.folder.join("calls");
     let counting = Counting::of_process(counter, server.pid(), &summary)?;

@@ -80,7 +80,7 @@ pub(super) fn measure(
     way: Way,
     effort: &Effort,
 ) -> Result<Outcome, String> {
-    let server = stage.serve(way, &service.program, service.settings)?;
+    let server = stage.serve(way, &service.program, (service.settings, service.queues))?;
     let pid = server.pid();
     let load = load(service, way).map_err(|e| format!("{} over {way:?}: {e}", service.id))?;
     load.run(effort.warm, effort.time, &|| Usage::of(pid))

@@ -62,7 +62,7 @@ fn idle(stage: &Stage, effort: &Effort) -> Result<Vec<Row>, String> {
     let time = effort.time * 2;
     let mut percents = [Vec::new(), Vec::new()];
     for (percents, way) in percents.iter_mut().zip([Way::Packet, Way::Kernel]) {
-        let server = stage.serve(way, &Program::Asyncio, "")?;
+        let server = stage.serve(way, &Program::Asyncio, ("", 1))?;
         let open = |_| TcpStream::connect_timeout(&server.address(), Duration::from_secs(5));
         let streams: Result<Vec<_>, _> = (0..connections).map(open).collect();
         let streams = streams.map_err(|e| format!("{connections} connections: {e}"))?;
@@ -126,7 +126,7 @@ fn benchmark(
     way: Way,
     before: &[&str],
 ) -> Result<Benchmark, String> {
-    let server = stage.serve(way, &Program::Redis, "")?;
+    let server = stage.serve(way, &Program::Redis, ("", 1))?;
     // Without -r this is the key's name as it stands.
     let set = format!("SET key:__rand_int__ {}\r\n", "x".repeat(100));
     let said = one_answer(server.address(), set.as_bytes(), |said| said == b"+OK\r\n");

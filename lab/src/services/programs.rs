@@ -16,6 +16,10 @@ pub(super) enum Program {
         threads: usize,
     },
     Nginx,
+    /// Answers by itself; each thread has a listener of its own.
+    Haproxy {
+        threads: usize,
+    },
     Asyncio,
     /// As netperf's: one connection after another, each byte comes back; with `closes` a connection for each.
     Rr {
@@ -72,7 +76,7 @@ impl Program {
     /// How many threads serve.
     pub const fn threads(self) -> usize {
         match self {
-            Self::Memcached { threads } => threads,
+            Self::Memcached { threads } | Self::Haproxy { threads } => threads,
             _ => 1,
         }
     }
@@ -82,6 +86,7 @@ impl Program {
             Self::Redis => "redis-server",
             Self::Memcached { .. } => "memcached",
             Self::Nginx => "nginx",
+            Self::Haproxy { .. } => "haproxy",
             Self::Asyncio | Self::Rr { .. } | Self::UdpRr => "python3",
             Self::Iperf => "iperf3",
         }
@@ -132,6 +137,17 @@ impl Program {
                 let file = write(folder, "nginx.conf", text.as_bytes())?;
                 words(format!("-c {}", file.display()))
             }
+            Self::Haproxy { threads } => {
+                let text = format!(
+                    "global\n nbthread {threads}\n maxconn 4096\n\
+                    defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 5s\n\
+                    frontend f\n bind {ip}:{port} shards by-thread\n \
+                    http-request return status 200 content-type text/plain string {}\n",
+                    "x".repeat(VALUE)
+                );
+                let file = write(folder, "haproxy.cfg", text.as_bytes())?;
+                words(format!("-db -f {}", file.display()))
+            }
             Self::Iperf => words(format!("-s -B {ip} -p {port}")),
             Self::Asyncio => python(ASYNCIO, &[]),
             Self::Rr { closes } => python(RR, &[if closes { "close" } else { "stay" }]),
@@ -161,14 +177,14 @@ impl Program {
             Self::Asyncio => answer.len() == VALUE,
             Self::Rr { .. } | Self::UdpRr => answer.len() == BYTE.len(),
             Self::Iperf => true,
-            Self::Nginx => {
-                let text = String::from_utf8_lossy(answer);
+            Self::Nginx | Self::Haproxy { .. } => {
+                let text = String::from_utf8_lossy(answer).to_ascii_lowercase();
                 let Some((head, _)) = text.split_once("\r\n\r\n") else {
                     return false;
                 };
                 let length = head
                     .lines()
-                    .find_map(|l| l.strip_prefix("Content-Length: "));
+                    .find_map(|l| l.strip_prefix("content-length: "));
                 let length = length.and_then(|l| l.parse::<usize>().ok());
                 length.is_some_and(|length| answer.len() == head.len() + 4 + length)
             }
@@ -190,6 +206,8 @@ pub(super) struct Service {
     pub request: &'static [u8],
     /// Keys of netchan's configuration.
     pub settings: &'static str,
+    /// Queues of its link.
+    pub queues: usize,
     /// What its rate is to be, over the kernel's. Without a target it has fewer rounds.
     pub target: &'static str,
     /// Quick runs have it, too.
@@ -210,6 +228,7 @@ const PLAIN: Service = Service {
     fresh: false,
     request: GET,
     settings: "",
+    queues: 1,
     target: "",
     quick: false,
 };
@@ -218,6 +237,14 @@ const WEB: Service = Service {
     program: Program::Nginx,
     clients: 8,
     request: b"GET /1k HTTP/1.1\r\nHost: n\r\n\r\n",
+    ..PLAIN
+};
+
+/// Each thread has a listener and connections of its own.
+const THREADS: Service = Service {
+    program: Program::Haproxy { threads: 2 },
+    clients: 8,
+    request: b"GET / HTTP/1.1\r\nHost: n\r\n\r\n",
     ..PLAIN
 };
 
@@ -249,6 +276,10 @@ pub(super) const SERVICES: &[Service] = &[
     Service { id: "redis_50_tap", way: Way::Tap, clients: 50, ..PLAIN },
     Service { id: "memcached_1_thread", program: Program::Memcached { threads: 1 }, clients: 8, request: MEMCACHED_GET, target: "1.2", ..PLAIN },
     Service { id: "memcached_4_threads", program: Program::Memcached { threads: 4 }, clients: 8, request: MEMCACHED_GET, target: "1.2", quick: true, ..PLAIN },
+    Service { id: "memcached_4_threads_2_queues", program: Program::Memcached { threads: 4 }, clients: 8, request: MEMCACHED_GET, queues: 2, ..PLAIN },
+    Service { id: "haproxy_2_threads", queues: 1, ..THREADS },
+    Service { id: "haproxy_2_threads_2_queues", queues: 2, quick: true, ..THREADS },
+    Service { id: "haproxy_2_threads_2_queues_tap", queues: 2, way: Way::Tap, ..THREADS },
     Service { id: "nginx_1k_veth", target: "1.3", quick: true, ..WEB },
     Service { id: "nginx_1m_veth", target: "1.2", ..WEB_1M },
     Service { id: "nginx_1k_fresh_veth", fresh: true, request: b"GET /1k HTTP/1.0\r\n\r\n", target: "1.3", quick: true, ..WEB },

@@ -61,9 +61,14 @@ impl Stage {
     ///
     /// # Errors
     /// What it said last, if it did not come up.
-    pub fn serve(&self, way: Way, program: &Program, settings: &str) -> Result<Server<'_>, String> {
+    pub fn serve(
+        &self,
+        way: Way,
+        program: &Program,
+        (settings, queues): (&str, usize),
+    ) -> Result<Server<'_>, String> {
         let (file, arguments) = program.command(way.address(), &self.folder)?;
-        let mut command = self.command(way, program.threads() == 1, settings)?;
+        let mut command = self.command(way, program.threads() == 1, (settings, queues))?;
         command.arg(file).args(arguments);
         let log = self.folder.join("log");
         let out = fs::File::create(&log).map_err(|e| e.to_string())?;
@@ -100,7 +105,12 @@ impl Stage {
     }
 
     /// A program's beginning: where, on which core, on whose TCP. It ends when this process does.
-    fn command(&self, way: Way, is_pinned: bool, settings: &str) -> Result<Command, String> {
+    fn command(
+        &self,
+        way: Way,
+        is_pinned: bool,
+        (settings, queues): (&str, usize),
+    ) -> Result<Command, String> {
         let side = match way {
             Way::Kernel | Way::Packet => &self.servers,
             Way::Loopback | Way::Tap => &self.clients,
@@ -121,10 +131,12 @@ impl Stage {
             let link = match way {
                 Way::Tap => {
                     format!(
-                        "kind = \"tap\"\nname = \"t0\"\noptions = {{ peer = \"{TAP_CLIENTS}\" }}"
+                        "kind = \"tap\"\nname = \"t0\"\noptions = {{ peer = \"{TAP_CLIENTS}\", queues = {queues} }}"
                     )
                 }
-                _ => "kind = \"packet\"\nname = \"v0\"".to_owned(),
+                _ => {
+                    format!("kind = \"packet\"\nname = \"v0\"\noptions = {{ queues = {queues} }}")
+                }
             };
             let config = self.config(
                 "server",

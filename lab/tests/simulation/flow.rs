@@ -93,6 +93,9 @@ impl End {
         let mut buffers = [IoSliceMut::new(&mut buffer[..size])];
         let Some(got) = would_block(self.socket.receive(&mut buffers, ReceiveFlags::default()))?
         else {
+            if self.random.below(8) == 0 {
+                self.socket.move_to_shard(self.random.below(3)); // another thread waits for it, perhaps
+            }
             return Ok(false);
         };
         self.ended = got.len == 0;

@@ -7,6 +7,7 @@ mod accounting;
 #[path = "../../../crates/proto/tests/tcp_script/bytes.rs"]
 mod bytes;
 mod calls;
+mod fan;
 mod flow;
 #[path = "../system/frames.rs"]
 mod frames;
@@ -80,8 +81,12 @@ fn every_regime_delivers_the_same_bytes() {
 
 fn in_all_modes(seed: u64, modes: &[Mode]) {
     let plan = Plan::small(seed);
-    let outcomes: Vec<_> = modes.iter().map(|&mode| steps::run(&plan, mode)).collect();
-    for (mode, outcome) in modes.iter().zip(&outcomes) {
+    // Links with several queues in every fourth world: there are more than enough.
+    let modes = modes
+        .iter()
+        .filter(|mode| mode.queues == 1 || seed.is_multiple_of(4));
+    let outcomes: Vec<_> = modes.clone().map(|&mode| steps::run(&plan, mode)).collect();
+    for (mode, outcome) in modes.zip(&outcomes) {
         assert_eq!(outcome.streams, outcomes[0].streams, "seed {seed} {mode:?}");
         // Without losses, datagrams arrive all and once, so that they too must be the same.
         let same = outcome.datagrams == outcomes[0].datagrams;

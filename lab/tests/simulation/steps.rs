@@ -9,20 +9,32 @@ use crate::{
     world::{Mode, Outcome, World},
 };
 
-/// Every regime, and every place for protocol work where the regime leaves a choice.
+/// Every regime, and every place for protocol work where the regime leaves a choice; over links with one queue and, where several shards may have one each, with
+/// three.
 pub fn modes() -> Vec<Mode> {
     let goes = |&(regime, dispatch): &(Regime, Dispatch)| {
         let layout = regime.layout(None);
         layout.is_some_and(|layout| layout.dispatched(dispatch).is_ok())
     };
     let all = Regime::here().flat_map(|r| Dispatch::ALL.map(|dispatch| (r, dispatch)));
-    all.filter(goes)
-        .map(|(regime, dispatch)| Mode {
-            regime,
-            dispatch,
-            stepped: true,
-            shards: None,
+    let modes = all.filter(goes).map(|(regime, dispatch)| Mode {
+        regime,
+        dispatch,
+        stepped: true,
+        shards: None,
+        queues: 1,
+    });
+    let over_queues = |mode: Mode| {
+        let several = mode.regime.layout(Some(3)).filter(|l| l.shards == 3);
+        several.map(|_| Mode {
+            shards: Some(3),
+            queues: 3,
+            ..mode
         })
+    };
+    modes
+        .flat_map(|mode| [Some(mode), over_queues(mode)])
+        .flatten()
         .collect()
 }
 
@@ -85,6 +97,7 @@ fn backlogs_are_passed_through() {
         dispatch: Dispatch::Hybrid,
         stepped: true,
         shards: None,
+        queues: 1,
     };
     let mut passed = 0;
     for seed in seeds().step_by(6).flat_map(|first| first..first + 6) {
@@ -93,6 +106,30 @@ fn backlogs_are_passed_through() {
         assert_eq!(count(&outcome, "drop_backlog_full"), 0, "seed {seed}");
     }
     assert!(passed > 0);
+}
+
+/// Connections move from shard to shard in the middle of everything, some of them, and segments that were under way go after them.
+#[test]
+fn connections_move() {
+    let mode = Mode {
+        regime: Regime::AppChannel,
+        dispatch: Dispatch::Direct,
+        stepped: true,
+        shards: Some(3),
+        queues: 3,
+    };
+    let names = ["tcp_moved", "tcp_passed_on"];
+    let mut counts = [0, 0];
+    for seed in seeds().step_by(6).flat_map(|first| first..first + 12) {
+        let outcome = run(&Plan::rough(seed), mode);
+        for (count_of, name) in counts.iter_mut().zip(names) {
+            *count_of += count(&outcome, name);
+        }
+    }
+    assert!(
+        counts.iter().all(|&count| count > 0),
+        "{names:?}: {counts:?}"
+    );
 }
 
 #[test]

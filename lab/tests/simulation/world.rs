@@ -4,12 +4,16 @@ use std::{net::SocketAddr, time::Duration};
 
 use netchan::{
     Clock, Dispatch, Net, Regime, Threads,
-    link::wire::{self, Options},
+    link::{
+        Link,
+        wire::{self, Options},
+    },
     steps::Steps,
 };
 use proto::time::Instant;
 
 use crate::{
+    fan::Fan,
     flow::{Datagrams, Stream, Sum},
     plan::{Plan, Random},
 };
@@ -36,6 +40,8 @@ pub struct Mode {
     pub stepped: bool,
     /// Shards, where the regime leaves their number open and has several.
     pub shards: Option<usize>,
+    /// Of each link.
+    pub queues: usize,
 }
 
 impl Mode {
@@ -46,7 +52,7 @@ impl Mode {
             .layout(None)
             .is_some_and(|layout| layout.shards > 3);
         Self {
-            shards: has_many.then_some(3),
+            shards: self.shards.or(has_many.then_some(3)),
             ..self
         }
     }
@@ -57,6 +63,7 @@ impl Mode {
             dispatch: Dispatch::Direct,
             stepped: false,
             shards: None,
+            queues: 1,
         }
     }
 }
@@ -114,8 +121,13 @@ impl<'a> World<'a> {
                 Some(shards) => Net::builder().shards(shards),
                 None => Net::builder(),
             };
+            let (link, queues): (Box<dyn Link>, _) = (Box::new(link), mode.queues);
+            let link = match queues {
+                1 => link,
+                _ => Box::new(Fan { link, queues }),
+            };
             builder
-                .link_with(Box::new(link))
+                .link_with(link)
                 .address(&format!("10.0.0.{number}/24"))?
                 .address(&format!("fd77::{number}/64"))?
                 .regime(mode.regime)

@@ -29,6 +29,7 @@ mod rsync;
 mod servers;
 #[path = "../skips/mod.rs"]
 mod skips;
+mod threads;
 mod transfer;
 
 use std::{
@@ -95,6 +96,7 @@ fn cases() -> Vec<Case> {
         loss::CASES,
         download::CASES,
         parallel::CASES,
+        threads::CASES,
         differential::CASES,
         crowd::CASES,
         hostile::CASES,

@@ -165,7 +165,13 @@ impl Place {
 
     /// A TAP with the kernel's end up and addressed.
     pub fn tap(&self, name: &str) -> Result<(), String> {
-        self.ip(&["tuntap", "add", "mode", "tap", "name", name])?;
+        self.tap_with(name, &[])
+    }
+
+    /// The same, with more that `ip tuntap` is to be told.
+    pub fn tap_with(&self, name: &str, flags: &[&str]) -> Result<(), String> {
+        let add = ["tuntap", "add", "mode", "tap", "name", name];
+        self.ip(&[&add, flags].concat())?;
         self.address(name)
     }
 

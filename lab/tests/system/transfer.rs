@@ -41,6 +41,7 @@ pub fn place_for(link: &str) -> Result<Place, String> {
     let place = Place::new()?;
     match link {
         "packet:nc0" => place.veth("peer0", "nc0")?,
+        several if several.contains("queues=") => place.tap_with("nc0", &["multi_queue"])?,
         _ => place.tap("nc0")?,
     }
     Ok(place)
