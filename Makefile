@@ -86,7 +86,7 @@ test-all:
 # With lock order and internal books checked: builds of their own.
 test-witness:
 	$(CARGO) test -p percore --features witness
-	PERCORE_WITNESS=abort $(CARGO) test -p netchan --features witness,invariants --lib --test path --test witness --test datagrams
+	PERCORE_WITNESS=abort $(CARGO) test -p netchan --features witness,invariants --lib --test path --test witness --test datagrams --test moving
 	PERCORE_WITNESS=abort $(CARGO) test -p netchan-link --features witness --lib
 	PERCORE_WITNESS=abort NETCHAN_SEEDS=1 $(CARGO) test -p netchan-lab --features witness,invariants --test simulation
 
@@ -128,7 +128,7 @@ mutants-changed:
 
 bench: build
 	$(CARGO) bench --workspace
-	target/release/netchan lab run path steer channels crossbar slab counters trace locks sched interrupts epoch regimes dispatch giant-cost pipeline aggregation counter-in-a-server tcp
+	target/release/netchan lab run path steer channels crossbar slab counters trace locks sched interrupts epoch regimes dispatch giant-cost pipeline aggregation counter-in-a-server taps tcp
 	@if [ "$$(id -u)" = 0 ]; then target/release/netchan lab run services; \
 	else echo 'make bench: without root there are no network namespaces, so no figures of services'; fi
 
