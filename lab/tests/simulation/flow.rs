@@ -93,9 +93,6 @@ impl End {
         let mut buffers = [IoSliceMut::new(&mut buffer[..size])];
         let Some(got) = would_block(self.socket.receive(&mut buffers, ReceiveFlags::default()))?
         else {
-            if self.random.below(8) == 0 {
-                self.socket.move_to_shard(self.random.below(3)); // another thread waits for it, perhaps
-            }
             return Ok(false);
         };
         self.ended = got.len == 0;
@@ -168,6 +165,13 @@ impl Stream {
             moved |= end.step()?;
         }
         Ok(moved)
+    }
+
+    /// Another thread waits for the listener's end, perhaps, whose shard this is.
+    pub fn move_to_shard(&self, shard: usize) {
+        if let Some(end) = &self.taker {
+            end.socket.move_to_shard(shard);
+        }
     }
 
     /// One of the two stacks ends: its sockets are closed.

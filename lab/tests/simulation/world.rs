@@ -215,7 +215,13 @@ impl<'a> World<'a> {
 
     fn act(&mut self, actor: Actor) -> Result<bool, String> {
         match actor {
-            Actor::Role(net, role) => Ok(self.steps[net].step(role)),
+            Actor::Role(net, role) => {
+                let moved = self.steps[net].step(role);
+                if moved && self.random.below(4) == 0 {
+                    self.move_one();
+                }
+                Ok(moved)
+            }
             Actor::Held(net) => {
                 let shard = self.random.below(self.steps[net].backlogs());
                 Ok(self.steps[net].step_while_held(0, shard))
@@ -231,6 +237,13 @@ impl<'a> World<'a> {
             }
             Actor::Datagrams(number) => self.datagrams[number].step(self.clock.now()),
         }
+    }
+
+    /// A connection moves, perhaps while what a link received is under way to it.
+    fn move_one(&mut self) {
+        let at = self.random.below(self.streams.len());
+        let shard = self.random.below(3);
+        self.streams[at].move_to_shard(shard);
     }
 
     /// Ends one stack after so many turns; the other one's sockets must learn it, and have nothing more to wait for.
