@@ -73,7 +73,7 @@ fn frame(from: &str, to: &str, is_tagged: bool, options: usize) -> Vec<u8> {
             ([&[8, 0], &ip[..]].concat(), [from.port(), to.port()])
         }
         (SocketAddr::V6(from), SocketAddr::V6(to)) => {
-            let mut ip = vec![0x60; 40];
+            let mut ip = [0x60; 40];
             ip[6] = 6;
             ip[8..24].copy_from_slice(&from.ip().octets());
             ip[24..40].copy_from_slice(&to.ip().octets());

@@ -90,6 +90,6 @@ fn hostile_names_stay_data() {
     let data = data_of(&page);
     assert_eq!(data["title"], format!("{name}, connection 3"));
     assert_eq!(data["notes"][0], name);
-    assert_eq!(page.matches("<script").count(), 3);
+    assert_eq!(page.matches("<script").count(), 4);
     assert!(!page.contains("<img") && !page.contains("<!--"));
 }

@@ -377,7 +377,7 @@ fn marks(chart: &mut Chart<'_, '_>, series: &Series) -> Drawn {
         };
         let at = (seconds(mark.time), mark.place as f64);
         let (x, y) = chart.backend_coord(&at);
-        let cell = if letter == "·" { 1 } else { CELL };
+        let cell = if letter == "·" { 3 } else { CELL };
         if !seen.insert((x / cell, y / cell, letter)) {
             continue;
         }

@@ -70,7 +70,7 @@ fn transfer(file: &Path) {
         }
         let mut room = [0; 65_536];
         match reader.receive(&mut [IoSliceMut::new(&mut room)], ReceiveFlags::default()) {
-            Ok(received) => got += received.bytes,
+            Ok(received) => got += received.len,
             Err(e) => assert_eq!(e.kind(), io::ErrorKind::WouldBlock),
         }
         turn();
