@@ -3,7 +3,8 @@
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
-    capture, change, completions, config, demo, doctor, lab, log, metrics, run, show, trace, work,
+    capture, change, completions, config, demo, doctor, lab, log, metrics, plot, run, show, trace,
+    work,
 };
 
 /// Commands of the contract that this version does not have, and what stands in until it does.
@@ -48,6 +49,7 @@ pub enum Command {
     Show(show::Arguments),
     Metrics(metrics::Arguments),
     Capture(capture::Arguments),
+    Plot(plot::Arguments),
     Address(change::Address),
     Route(change::Route),
     Set(change::Set),
@@ -74,6 +76,7 @@ impl Command {
             Self::Show(_) => "show",
             Self::Metrics(_) => "metrics",
             Self::Capture(_) => "capture",
+            Self::Plot(_) => "plot",
             Self::Address(_) => "address",
             Self::Route(_) => "route",
             Self::Set(_) => "set",

@@ -161,7 +161,11 @@ fn deadline(after: Duration) -> u64 {
     now_ns().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
 }
 
-fn seconds(seconds: f64) -> Result<Duration, Failure> {
+/// What `--duration` says.
+///
+/// # Errors
+/// It is no time.
+pub fn seconds(seconds: f64) -> Result<Duration, Failure> {
     match Duration::try_from_secs_f64(seconds) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
         _ => Err(usage(format!(

@@ -15,6 +15,7 @@ mod metrics;
 mod namespace;
 mod netlink;
 mod output;
+mod plot;
 mod run;
 mod show;
 #[cfg(test)]
@@ -49,6 +50,7 @@ fn dispatch(command: Command, log: &log::Flags) -> Outcome {
         Command::Show(arguments) => show::show(&arguments),
         Command::Metrics(arguments) => metrics::metrics(&arguments),
         Command::Capture(arguments) => capture::capture(&arguments),
+        Command::Plot(arguments) => plot::plot(&arguments),
         Command::Address(arguments) => change::address(&arguments),
         Command::Route(arguments) => change::route(&arguments),
         Command::Set(arguments) => change::set(&arguments),

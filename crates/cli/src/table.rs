@@ -42,6 +42,11 @@ pub fn list<'a>(fields: impl Iterator<Item = (&'a String, &'a Value)>, indent: u
         .collect()
 }
 
+/// One name and value, as [`list`] has them.
+pub fn field(name: &str, value: &Value) -> (String, String) {
+    (heading(name), cell(name, value))
+}
+
 /// A value in lines of its own.
 fn lines(value: &Value, fit: usize) -> String {
     wrap(&cell("", value), fit).join("\n") + "\n"

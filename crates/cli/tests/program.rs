@@ -1,5 +1,7 @@
 //! The program from outside: what it prints, where, and how it ends.
 
+#[path = "program/plots.rs"]
+mod plots;
 #[path = "../../../lab/tests/skips/mod.rs"]
 mod skips;
 
@@ -73,7 +75,7 @@ fn help_names_what_works_and_nothing_else() {
     let (status, out, _) = run(&["--help"]);
     assert_eq!(status, 0);
     for command in [
-        "demo", "run", "show", "metrics", "capture", "config", "trace", "doctor", "lab",
+        "demo", "run", "show", "metrics", "capture", "plot", "config", "trace", "doctor", "lab",
     ] {
         assert!(
             out.contains(&format!("  {command} ")),

@@ -95,3 +95,36 @@ END\n\
         &["same bytes", "exact True lost True", "frames captured; "],
     );
 }
+
+/// What a running stack knows of a connection that began before: its window scales.
+#[test]
+fn connection_is_plotted_live() {
+    let output = script(
+        "plotted",
+        "head -c 40000000 /dev/zero > file\n\
+         $RUN python3 -m http.server 80 > /dev/null 2>&1 & run=$!\n\
+         await curl -s -o /dev/null http://10.7.8.2/bad\n\
+         curl -s --limit-rate 1M -o /dev/null http://10.7.8.2/file & curl=$!\n\
+         shown() { $netchan show sockets state established --pid $run | grep -q ESTAB; }; await shown\n\
+         $netchan plot --live :80 --pid $run --duration 1 --png x.png --html x.html --json > facts 2> said; echo status $?; cat said\n\
+         $netchan plot --live 10.7.8.2:81 --pid $run; echo status $?\n\
+         python3 - <<'END'\n\
+import json\n\
+facts = json.load(open('facts')); server = [d for d in facts['directions'] if d['sender'] == 'server'][0]\n\
+print('server', facts['server'], 'text', server['text_bytes'] > 10000, 'scaled', server['window_scale'] is not None, 'window', server['window_max_bytes'] > 65535)\n\
+print('png', open('x.png', 'rb').read(8) == b'\\x89PNG\\r\\n\\x1a\\n', 'page', '10.7.8.2:80' in open('x.html').read())\n\
+END\n\
+         kill $curl $run; wait $run",
+    );
+    says(
+        output,
+        &[
+            "status 0",
+            "the handshake is not in the capture",
+            "server 10.7.8.2:80 text True scaled True window True",
+            "png True page True",
+            "--live 10.7.8.2:81: there is no such TCP connection, but:\n  10.7.8.2:80-10.7.8.1:",
+            "status 1",
+        ],
+    );
+}

@@ -1,0 +1,334 @@
+//! A connection of a running stack: its socket is looked up, and the headers of its segments are captured for a while.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use netchan::{
+    control::{
+        Stack,
+        capture::{Capture, Entry, Request},
+    },
+    tap::Statistics,
+};
+use serde_json::Value;
+
+use super::{
+    connections::{Connections, Wanted},
+    segment::{Found, Layer, find},
+    series::Scale,
+};
+use crate::{
+    failure::{Failure, failed, usage},
+    show::{choose, interruption},
+    units::now_ns,
+};
+
+/// Bytes of each frame: Ethernet with a tag, IP and TCP with all their options.
+const SNAP: usize = 140;
+/// Between two looks at what ends a capture.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long what was taken may take to come once the end was asked for.
+const LAST: Duration = Duration::from_secs(5);
+/// Sockets that an error lists.
+const LISTED: usize = 10;
+
+/// An instruction of the BSD packet filter: code, jt, jf, k.
+type Instruction = (u16, u8, u8, u32);
+
+/// What was captured.
+pub struct Live {
+    pub connections: Connections,
+    /// Its name: both ends.
+    pub name: String,
+    /// Of the windows of each end, as the stack has agreed upon them.
+    pub scales: [(SocketAddr, Scale); 2],
+    pub notes: Vec<String>,
+}
+
+/// A socket of a stack.
+struct Socket {
+    local: SocketAddr,
+    remote: SocketAddr,
+    scales: [Scale; 2],
+}
+
+/// Which sockets are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    Both(SocketAddr, SocketAddr),
+    One(SocketAddr),
+    Port(u16),
+}
+
+impl Named {
+    fn parse(text: &str) -> Option<Self> {
+        if let Some((a, b)) = text.split_once('-') {
+            return Some(Self::Both(a.parse().ok()?, b.parse().ok()?));
+        }
+        let port = text.strip_prefix(':').unwrap_or(text);
+        match port.parse() {
+            Ok(port) => Some(Self::Port(port)),
+            Err(_) => Some(Self::One(text.parse().ok()?)),
+        }
+    }
+
+    fn admits(self, socket: &Socket) -> bool {
+        let (local, remote) = (socket.local, socket.remote);
+        match self {
+            Self::Both(a, b) => (a, b) == (local, remote) || (b, a) == (local, remote),
+            Self::One(end) => end == local || end == remote,
+            Self::Port(port) => port == local.port() || port == remote.port(),
+        }
+    }
+}
+
+/// Captures the connection of the socket that `name` names for `duration`, or until it is interrupted.
+///
+/// # Errors
+/// There is no such socket, or several; the stack's.
+pub fn capture(name: &str, pid: Option<&str>, duration: Duration) -> Result<Live, Failure> {
+    let named = Named::parse(name).ok_or_else(|| {
+        usage(format!(
+            "--live {name}: want LOCAL-REMOTE, one end (10.0.0.1:80), or a port, as `netchan show sockets` has them"
+        ))
+    })?;
+    let (stack, socket) = one(name, named, choose(pid)?)?;
+    let request = Request {
+        snap: Some(SNAP),
+        program: program(socket.local, socket.remote),
+        ..Request::default()
+    };
+    let interrupted = interruption()?;
+    let begun = stack.capture(&request);
+    let mut capture = begun.map_err(|why| failed(format!("stack {}: {why}", stack.id)))?;
+    let mut connections = Connections::new(Wanted::Ends(socket.local, socket.remote));
+    let counted = follow(&mut capture, &mut connections, duration, &|| {
+        interrupted.try_recv().is_ok()
+    })
+    .map_err(|e| failed(format!("stack {}: {e}", stack.id)))?;
+    let [local, remote] = socket.scales;
+    let mut notes = Vec::new();
+    let dropped = counted.dropped_full + counted.dropped_buffers;
+    if dropped > 0 {
+        notes.push(format!(
+            "{dropped} segments are missing: the capture had no room for them"
+        ));
+    }
+    if connections.all().is_empty() {
+        return Err(failed(format!(
+            "{}-{}: no segment of it was seen (what a stack sends to itself is on no link)",
+            socket.local, socket.remote
+        )));
+    }
+    Ok(Live {
+        connections,
+        name: format!("{}-{}", socket.local, socket.remote),
+        scales: [(socket.local, local), (socket.remote, remote)],
+        notes,
+    })
+}
+
+/// Takes what `capture` brings until its time is over.
+fn follow(
+    capture: &mut Capture,
+    connections: &mut Connections,
+    duration: Duration,
+    is_interrupted: &dyn Fn() -> bool,
+) -> io::Result<Statistics> {
+    let begun = now_ns();
+    let bar = progress(duration);
+    let deadline = |at: u64, after: Duration| {
+        at.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
+    };
+    let (until, mut ending, mut counted) = (deadline(begun, duration), None, Statistics::default());
+    loop {
+        let now = now_ns();
+        bar.set_position((now - begun) / 1_000_000);
+        if ending.is_none() && (now >= until || is_interrupted()) {
+            capture.finish()?;
+            ending = Some(deadline(now, LAST));
+        }
+        if ending.is_some_and(|at| now >= at) {
+            break; // the stack hangs
+        }
+        match capture.next(LOOK) {
+            Ok(None) => break,
+            Ok(Some(Entry::Statistics(now))) => counted = now,
+            Ok(Some(Entry::Frame(frame))) => {
+                let found = find(Layer::Ethernet, frame.time, frame.length, &frame.bytes);
+                if let Found::Segment(segment) = found {
+                    connections.take(&segment);
+                }
+            }
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    bar.finish_and_clear();
+    Ok(counted)
+}
+
+/// Shown where standard error is a terminal.
+fn progress(duration: Duration) -> ProgressBar {
+    let bar = ProgressBar::new(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+    if let Ok(style) = ProgressStyle::with_template("capturing {wide_bar} {elapsed}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// The one socket that is meant, and its stack.
+fn one(name: &str, named: Named, stacks: Vec<Stack>) -> Result<(Stack, Socket), Failure> {
+    let mut all = Vec::new();
+    let mut why = Vec::new();
+    for stack in stacks {
+        match stack.show("sockets") {
+            Ok(facts) => all.extend(sockets(&facts).map(|socket| (stack.clone(), socket))),
+            Err(e) => why.push(format!("stack {}: {e}", stack.id)),
+        }
+    }
+    let list = |all: &[(Stack, Socket)]| {
+        let line =
+            |(_, socket): &(Stack, Socket)| format!("\n  {}-{}", socket.local, socket.remote);
+        let mut text: String = all.iter().take(LISTED).map(line).collect();
+        if all.len() > LISTED {
+            text.push_str(&format!("\n  and {} more", all.len() - LISTED));
+        }
+        text
+    };
+    let is_meant = |(_, socket): &(Stack, Socket)| named.admits(socket);
+    let (mut meant, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_meant);
+    match (meant.pop(), meant.is_empty()) {
+        (Some(only), true) => Ok(only),
+        (Some(last), false) => {
+            meant.push(last);
+            Err(usage(format!(
+                "--live {name} means several connections, say which:{}",
+                list(&meant)
+            )))
+        }
+        (None, _) if !why.is_empty() => Err(failed(why.join("\n"))),
+        (None, _) if others.is_empty() => {
+            Err(failed(format!("--live {name}: there is no TCP connection")))
+        }
+        (None, _) => Err(failed(format!(
+            "--live {name}: there is no such TCP connection, but:{}",
+            list(&others)
+        ))),
+    }
+}
+
+/// TCP sockets with two ends, of what a stack says.
+fn sockets(facts: &Value) -> impl Iterator<Item = Socket> {
+    facts.as_array().into_iter().flatten().filter_map(|row| {
+        let text = |name: &str| row.get(name)?.as_str();
+        let end = |name: &str| text(name)?.parse().ok();
+        (text("protocol") == Some("tcp")).then_some(())?;
+        Some(Socket {
+            local: end("local")?,
+            remote: end("remote")?,
+            scales: scales(text("options")),
+        })
+    })
+}
+
+/// Of the windows of this end and the other, in `ts sack wscale:7,8`: the second is this end's.
+fn scales(options: Option<&str>) -> [Scale; 2] {
+    let Some(options) = options else {
+        return [Scale::Unknown; 2];
+    };
+    let mut words = options.split(' ');
+    let Some(word) = words.find_map(|word| word.strip_prefix("wscale:")) else {
+        return [Scale::Known(0); 2];
+    };
+    let shift = |text: &str| text.parse().ok().filter(|shift| *shift <= 14);
+    let both = word
+        .split_once(',')
+        .map(|(send, receive)| (shift(send), shift(receive)));
+    match both {
+        Some((Some(send), Some(receive))) => [Scale::Known(receive), Scale::Known(send)],
+        _ => [Scale::Unknown; 2],
+    }
+}
+
+/// A filter for the segments between two ends, with a VLAN tag or without: a block for each way to be one. The first thing in a block that does not fit
+/// leads to the next block.
+fn program(a: SocketAddr, b: SocketAddr) -> Vec<Instruction> {
+    let mut program = Vec::new();
+    for tag in [0, 4] {
+        for (from, to) in [(a, b), (b, a)] {
+            let tests = tests(tag, from, to);
+            let size = tests
+                .iter()
+                .map(|(loads, ..)| loads.len() + 1)
+                .sum::<usize>();
+            let mut left = size;
+            for (loads, value, is_zero_wanted) in tests {
+                left -= loads.len() + 1;
+                program.extend(loads);
+                // Over the rest of this block and the instruction that takes the frame.
+                let away = u8::try_from(left + 1).unwrap_or(u8::MAX);
+                program.push(match is_zero_wanted {
+                    true => (0x45, away, 0, value),  // any of these bits
+                    false => (0x15, 0, away, value), // equal
+                });
+            }
+            program.push((0x06, 0, 0, u32::MAX));
+        }
+    }
+    program.push((0x06, 0, 0, 0));
+    program
+}
+
+/// Instructions that load, the value, and whether its bits must be 0 (else: what is loaded must be the value).
+type Test = (Vec<Instruction>, u32, bool);
+
+fn tests(tag: u32, from: SocketAddr, to: SocketAddr) -> Vec<Test> {
+    let word = |at| (0x20, 0, 0, tag + at);
+    let half = |at| (0x28, 0, 0, tag + at);
+    let byte = |at| (0x30, 0, 0, tag + at);
+    let equal = |load: Instruction, value: u32| (vec![load], value, false);
+    let ports = [from.port(), to.port()].map(u32::from);
+    let mut tests = Vec::new();
+    if tag > 0 {
+        tests.push(equal((0x28, 0, 0, 12), 0x8100));
+    }
+    match (from, to) {
+        (SocketAddr::V4(from), SocketAddr::V4(to)) => {
+            tests.extend([
+                equal(half(12), 0x0800),
+                equal(byte(23), 6),
+                (vec![half(20)], 0x1fff, true), // no fragment
+                equal(word(26), from.ip().to_bits()),
+                equal(word(30), to.ip().to_bits()),
+            ]);
+            let header = (0xb1, 0, 0, tag + 14); // X: 4 * the header's length
+            for (at, port) in [14, 16].into_iter().zip(ports) {
+                tests.push((vec![header, (0x48, 0, 0, tag + at)], port, false));
+            }
+        }
+        (from, to) => {
+            tests.extend([equal(half(12), 0x86dd), equal(byte(20), 6)]);
+            for (at, end) in [22, 38].into_iter().zip([from, to]) {
+                let SocketAddr::V6(end) = end else { continue };
+                let bits = end.ip().to_bits().to_be_bytes();
+                let (words, _) = bits.as_chunks::<4>();
+                for (i, bits) in (0..).zip(words) {
+                    tests.push(equal(word(at + 4 * i), u32::from_be_bytes(*bits)));
+                }
+            }
+            for (at, port) in [54, 56].into_iter().zip(ports) {
+                tests.push(equal(half(at), port));
+            }
+        }
+    }
+    tests
+}
+
+#[cfg(test)]
+#[path = "live_tests.rs"]
+mod tests;
