@@ -149,6 +149,7 @@ fn a_worker_that_hangs_is_noticed_and_everything_is_answered() {
         loading_gives_up(&server, giant);
         let free = thread_of(&client, "netchan-link0");
         assert_ne!(free["state"], "stuck", "{free}");
+        assert!(free["core"].is_u64() && free["cpu_s"].is_f64(), "{free}");
         go.store(true, SeqCst);
         socket
             .set_read_timeout(Some(Duration::from_secs(10)))
