@@ -30,7 +30,7 @@ use self::{
 };
 use crate::{
     failure::{Failure, Outcome, at, failed, usage},
-    output::{print, print_json},
+    output::{print, print_json, printable},
     show::{Filter, choose},
     units,
 };
@@ -104,7 +104,7 @@ fn once(stacks: &[Stack], view: &View, json: bool) -> Outcome {
     for stack in stacks {
         let look = |regime: &mut Option<String>| {
             let sample = sample::take(stack, regime);
-            sample.map_err(at(format!("stack {}", stack.id)))
+            sample.map_err(|why| failed(printable(&format!("stack {}: {why}", stack.id))))
         };
         let mut regime = None;
         let before = look(&mut regime)?;
@@ -162,6 +162,13 @@ enum Event {
 /// Says that its thread has ended, however it does.
 struct Ends(Sender<Event>, &'static str);
 
+impl Ends {
+    /// Whether the program still listens.
+    fn say(&self, event: Event) -> bool {
+        self.0.send(event).is_ok()
+    }
+}
+
 impl Drop for Ends {
     fn drop(&mut self) {
         // No receiver: the program ends, too.
@@ -182,6 +189,8 @@ struct Program {
     failed: Option<AskError>,
     /// When the last answer came, or the program began.
     answered_ns: u64,
+    /// Since when it is asked at this pace.
+    asked_ns: u64,
     stretched: Option<Duration>,
 }
 
@@ -195,19 +204,23 @@ impl Program {
         let ends = Ends(say.clone(), "the thread that hears signals");
         thread::spawn(move || {
             for signal in &mut signals {
-                let _ = ends.0.send(Event::Signal(signal));
+                if !ends.say(Event::Signal(signal)) {
+                    return;
+                }
             }
         });
         let ends = Ends(say.clone(), "the terminal's input");
         thread::spawn(move || {
             while let Ok(event) = event::read() {
-                let _ = ends.0.send(Event::Terminal(event));
+                if !ends.say(Event::Terminal(event)) {
+                    return;
+                }
             }
         });
         let ends = Ends(say, "the thread that asks the stack");
         let pace = view.pace;
         thread::spawn(move || {
-            let say = |look| ends.0.send(Event::Looked(Box::new(look))).is_ok();
+            let say = |look| ends.say(Event::Looked(Box::new(look)));
             sampler::run(stack, pid.as_deref(), pace, &asked, say);
         });
         Ok(Self {
@@ -220,6 +233,7 @@ impl Program {
             stack: None,
             failed: None,
             answered_ns: units::now_ns(),
+            asked_ns: units::now_ns(),
             stretched: None,
         })
     }
@@ -243,8 +257,8 @@ impl Program {
                     Action::Pace => {
                         self.ask(Ask::Pace(self.view.pace));
                         self.ask(Ask::Pause(self.view.is_paused));
-                        // What was missed meanwhile is not late.
-                        self.answered_ns = units::now_ns();
+                        // What was not asked for is not late.
+                        self.asked_ns = units::now_ns();
                     }
                     Action::Nothing => {}
                 }
@@ -289,37 +303,37 @@ impl Program {
 
     /// What is wrong with the stack's answers.
     fn trouble(&self) -> Option<String> {
-        let passed = units::now_ns().saturating_sub(self.answered_ns);
-        let passed = Duration::from_nanos(passed);
-        let seconds = passed.as_secs();
+        let now = units::now_ns();
+        let since = |then: u64| Duration::from_nanos(now.saturating_sub(then));
+        let seconds = since(self.answered_ns).as_secs();
         match &self.failed {
             Some(AskError::Gone) => {
                 Some(format!("the stack has ended; last answer {seconds} s ago"))
             }
-            Some(why) => {
-                let why = crate::output::printable(&why.to_string());
-                Some(format!("no answer since {seconds} s: {why}"))
-            }
+            Some(AskError::Silent(why)) => Some(format!("no answer since {seconds} s: {why}")),
+            Some(why) => Some(format!("no answer since {seconds} s: {why}")),
             None if self.view.is_paused => None,
             None => {
                 let due = self.view.pace.max(self.stretched.unwrap_or_default());
-                (passed > due + LATE).then(|| format!("no answer since {seconds} s"))
+                let waited = since(self.answered_ns.max(self.asked_ns));
+                (waited > due + LATE).then(|| format!("no answer since {seconds} s"))
             }
         }
+        .map(|trouble| printable(&trouble))
     }
 
     fn draw(&mut self) -> Outcome {
-        if let Some(model) = &self.model {
-            let rows = draw::rows(model, &self.view);
-            self.view.passed = self.view.passed.min(rows.saturating_sub(1));
-        }
         let notes = Notes {
             trouble: self.trouble(),
             stack: self.stack,
             stretched: self.stretched.map(|pause| pause.as_secs_f64()),
         };
         let (model, view) = (self.model.as_ref(), &self.view);
-        let paint = |buf: &mut Buffer, area| draw::frame(buf, area, model, view, &notes);
-        self.screen.draw(paint).map_err(at("the terminal"))
+        let mut rows = 0;
+        let paint = |buf: &mut Buffer, area| rows = draw::frame(buf, area, model, view, &notes);
+        self.screen.draw(paint).map_err(at("the terminal"))?;
+        // Nothing is passed over that is not there, so that the keys do not seem dead on the way back.
+        self.view.passed = self.view.passed.min(rows.saturating_sub(1));
+        Ok(())
     }
 }

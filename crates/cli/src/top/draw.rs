@@ -18,6 +18,7 @@ mod sections;
 mod table;
 mod text;
 
+use sections::Scene;
 pub use text::lines;
 use text::{narrow, put};
 
@@ -35,12 +36,19 @@ pub struct Notes {
     pub stretched: Option<f64>,
 }
 
-/// One frame. `model`: none yet, where no answer has come.
-pub fn frame(buf: &mut Buffer, area: Rect, model: Option<&Model>, view: &View, notes: &Notes) {
+/// One frame; how many rows can be passed over. `model`: none yet, where no answer has come.
+pub fn frame(
+    buf: &mut Buffer,
+    area: Rect,
+    model: Option<&Model>,
+    view: &View,
+    notes: &Notes,
+) -> usize {
     let [mut body, footer] = split(area);
     draw_footer(buf, footer, view);
     if view.has_help {
-        return help(buf, body);
+        help(buf, body);
+        return 0;
     }
     let none = Model::default();
     let known = model.unwrap_or(&none);
@@ -52,37 +60,32 @@ pub fn frame(buf: &mut Buffer, area: Rect, model: Option<&Model>, view: &View, n
         let style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
         body = put(buf, body, &trouble, style);
     }
-    let Some(model) = model else {
-        return;
+    let Some(model) = model.filter(|_| !body.is_empty()) else {
+        return 0;
     };
-    if body.is_empty() {
-        return;
-    }
+    let scene = Scene::new(model, view);
     match view.enlarged {
-        Some(section) => sections::draw(buf, body, section, model, view),
+        Some(section) => sections::draw(buf, body, section, &scene),
         None => {
-            let wants = Section::ALL.map(|section| sections::wants(section, model, view, body));
+            let wants = Section::ALL.map(|section| sections::wants(section, &scene, body));
             for (section, place) in layout::places(body, wants) {
-                sections::draw(buf, place, section, model, view);
+                sections::draw(buf, place, section, &scene);
             }
         }
     }
+    sections::rows(view.enlarged.unwrap_or(Section::Connections), &scene)
 }
 
 /// Lines that a frame of `width` could use, with at most `connections` of these.
 pub fn height(model: &Model, view: &View, width: u16, connections: usize) -> u16 {
     let area = Rect::new(0, 0, width, u16::MAX);
-    let sections = Section::ALL.map(|section| sections::wants(section, model, view, area));
+    let scene = Scene::new(model, view);
+    let sections = Section::ALL.map(|section| sections::wants(section, &scene, area));
     let [cores, threads, channels, drops, sockets] = sections;
     let above = cores + threads + channels + drops;
     let below = sockets.min(connections + 2);
     // Half of a frame is the connections' (`layout`); header and a line of trouble come on top.
     narrow((above + below.max(above)) + 6)
-}
-
-/// How many rows can be passed over.
-pub fn rows(model: &Model, view: &View) -> usize {
-    sections::rows(view.enlarged.unwrap_or(Section::Connections), model, view)
 }
 
 /// Body and last line.
@@ -148,6 +151,9 @@ fn wrapped(parts: &[String], width: usize) -> Vec<String> {
 }
 
 fn flow(flow: &Flow) -> String {
+    if *flow == Flow::default() {
+        return "-".to_owned();
+    }
     let bits = flow.bits_per_s.map_or("-".to_owned(), units::bits_per_s);
     let packets = flow.packets_per_s;
     let packets = packets.map_or("-".to_owned(), |n| format!("{} packets/s", units::count(n)));

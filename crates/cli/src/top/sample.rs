@@ -222,7 +222,6 @@ fn number(row: &Value, name: &str) -> Option<u64> {
 
 /// Of seconds; what is no time is none.
 #[expect(clippy::cast_possible_truncation, reason = "in range: checked")]
-#[expect(clippy::cast_sign_loss, reason = "in range: checked")]
 fn nanoseconds(seconds: &Value) -> Option<u64> {
     let ns = seconds.as_f64()? * 1e9;
     (0.0..1e18).contains(&ns).then_some(ns as u64)

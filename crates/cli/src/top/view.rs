@@ -267,12 +267,14 @@ mod tests {
 
     #[test]
     fn connections_are_ordered_and_filtered() {
-        let mut model = Model::default();
-        model.sockets = vec![
-            socket("10.0.0.9:1", 5.0, 9),
-            socket("10.0.0.8:2", 50.0, 1),
-            socket("10.0.0.7:3", 5.0, 20),
-        ];
+        let mut model = Model {
+            sockets: vec![
+                socket("10.0.0.9:1", 5.0, 9),
+                socket("10.0.0.8:2", 50.0, 1),
+                socket("10.0.0.7:3", 5.0, 20),
+            ],
+            ..Model::default()
+        };
         model.sockets.push(Connection {
             state: "LISTEN".to_owned(),
             local: "0.0.0.0:80".to_owned(),

@@ -35,6 +35,10 @@ pub(crate) fn rows(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
 }
 
 /// What is taken down of a socket while its shard is held. Its text is made afterwards: packets do not wait for that.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "almost all of them are connections"
+)]
 enum Seen {
     Listener {
         local: SocketAddr,

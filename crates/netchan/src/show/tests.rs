@@ -228,6 +228,23 @@ fn a_shard_that_no_thread_turns_is_noticed() {
     );
     let shards = server.show("shards").unwrap().to_string();
     assert!(shards.contains("nobody takes them"), "{shards}");
+    // What its channel has no room for is said of the channel, and counted once.
+    let value = |topic: &str, name: &str, field: &str| {
+        let rows = server.show(topic).unwrap();
+        let mut rows = rows.as_array().unwrap().iter();
+        let row = rows.find(|row| row["name"] == name || row["shard"] == 0);
+        row.and_then(|row| row[field].as_u64()).unwrap_or(0)
+    };
+    soon("its channel is full", || {
+        for _ in 0..100 {
+            let _ = sender.send_to(b"x", "10.0.0.2:9");
+        }
+        value("channels", "", "received_drops") > 0
+    });
+    soon("all has come", || {
+        let counted = value("counters", "drop_channel_full", "value");
+        value("channels", "", "received_drops") == counted
+    });
     let_go.store(true, SeqCst);
     stuck.join().unwrap();
     socket

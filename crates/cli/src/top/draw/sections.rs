@@ -11,6 +11,7 @@ use super::{
     text::{narrow, put},
 };
 use crate::{
+    output::printable,
     show::Filter,
     top::{
         model::{Channel, Connection, Core, Drops, Model, Thread},
@@ -24,9 +25,27 @@ const CORE: usize = 26;
 /// A bar between its brackets.
 const BAR: usize = 12;
 
+/// What a frame is made of.
+pub struct Scene<'a> {
+    pub model: &'a Model,
+    pub view: &'a View,
+    /// The sockets that are wanted, in order: there may be ten thousand of them.
+    pub chosen: Vec<&'a Connection>,
+}
+
+impl<'a> Scene<'a> {
+    pub fn new(model: &'a Model, view: &'a View) -> Self {
+        Self {
+            model,
+            view,
+            chosen: view.chosen(model),
+        }
+    }
+}
+
 /// Lines that a section could use; 0 where it has nothing to say.
-pub fn wants(section: Section, model: &Model, view: &View, area: Rect) -> usize {
-    let rows = rows(section, model, view);
+pub fn wants(section: Section, scene: &Scene<'_>, area: Rect) -> usize {
+    let rows = rows(section, scene);
     match section {
         // Whatever there is: that there are none is said.
         Section::Connections => rows.max(1) + 2,
@@ -37,25 +56,26 @@ pub fn wants(section: Section, model: &Model, view: &View, area: Rect) -> usize 
 }
 
 /// How many rows a section has.
-pub fn rows(section: Section, model: &Model, view: &View) -> usize {
+pub fn rows(section: Section, scene: &Scene<'_>) -> usize {
+    let model = scene.model;
     match section {
         Section::Cores => model.cores.len(),
         Section::Threads => model.threads.len(),
         Section::Channels => model.channels.len(),
         Section::Drops => model.drops.len(),
-        Section::Connections => view.chosen(model).len(),
+        Section::Connections => scene.chosen.len(),
     }
 }
 
 /// One section in its place.
-pub fn draw(buf: &mut Buffer, area: Rect, section: Section, model: &Model, view: &View) {
-    let is_alone = view.enlarged.is_some();
+pub fn draw(buf: &mut Buffer, area: Rect, section: Section, scene: &Scene<'_>) {
+    let Scene { model, view, .. } = scene;
+    let last = rows(section, scene).saturating_sub(1);
     let passed = match section {
-        Section::Connections => view.passed,
-        _ if is_alone => view.passed,
+        Section::Connections => view.passed.min(last),
+        _ if view.enlarged.is_some() => view.passed.min(last),
         _ => 0,
     };
-    let room = usize::from(area.height.saturating_sub(1));
     match section {
         Section::Cores => cores(buf, area, &model.cores, passed),
         Section::Threads => {
@@ -70,7 +90,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, section: Section, model: &Model, view:
             let (all, columns) = (&model.drops, drops_columns());
             rows_of(buf, area, section, all, passed, columns, drops);
         }
-        Section::Connections => connections(buf, area, model, view, room.saturating_sub(1)),
+        Section::Connections => connections(buf, area, scene, passed),
     }
 }
 
@@ -231,9 +251,14 @@ fn drops(row: &Drops) -> Vec<Cell> {
 }
 
 /// A title with what is left out, and the table.
-fn connections(buf: &mut Buffer, area: Rect, model: &Model, view: &View, room: usize) {
-    let chosen = view.chosen(model);
-    let shown: Vec<Vec<Cell>> = (chosen.iter().skip(view.passed).take(room))
+fn connections(buf: &mut Buffer, area: Rect, scene: &Scene<'_>, passed: usize) {
+    let Scene {
+        model,
+        view,
+        chosen,
+    } = scene;
+    let room = usize::from(area.height.saturating_sub(2));
+    let shown: Vec<Vec<Cell>> = (chosen.iter().skip(passed).take(room))
         .map(|socket| connection(socket))
         .collect();
     let mut title = match chosen.len() {
@@ -243,10 +268,7 @@ fn connections(buf: &mut Buffer, area: Rect, model: &Model, view: &View, room: u
     let way = if view.is_reversed { ", reversed" } else { "" };
     title.push_str(&format!(", by {}{way}", view.order.name()));
     if view.filter != Filter::default() {
-        title.push_str(&format!(
-            ", filter: {}",
-            crate::output::printable(&view.words)
-        ));
+        title.push_str(&format!(", filter: {}", printable(&view.words)));
     }
     let others = [("LISTEN", "listening"), ("TIME-WAIT", "in TIME-WAIT")];
     for (state, words) in others {
