@@ -3,12 +3,12 @@
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
-    capture, change, completions, config, demo, doctor, lab, log, metrics, plot, run, show, trace,
-    work,
+    capture, change, completions, config, demo, doctor, lab, log, metrics, plot, run, show, top,
+    trace, work,
 };
 
 /// Commands of the contract that this version does not have, and what stands in until it does.
-const PLANNED: [(&str, &str); 6] = [
+const PLANNED: [(&str, &str); 5] = [
     (
         "daemon",
         "a stack lives inside the program that `netchan run` starts",
@@ -16,7 +16,6 @@ const PLANNED: [(&str, &str); 6] = [
     ("suspend", "connections end with their program"),
     ("resume", "connections end with their program"),
     ("upgrade", "connections end with their program"),
-    ("top", "`netchan show counters --watch` comes close"),
     ("web", "`netchan show --json` gives the same facts"),
 ];
 
@@ -47,6 +46,7 @@ pub enum Command {
     Demo(demo::Arguments),
     Run(run::Arguments),
     Show(show::Arguments),
+    Top(top::Arguments),
     Metrics(metrics::Arguments),
     Capture(capture::Arguments),
     Plot(plot::Arguments),
@@ -74,6 +74,7 @@ impl Command {
             Self::Demo(_) => "demo",
             Self::Run(_) => "run",
             Self::Show(_) => "show",
+            Self::Top(_) => "top",
             Self::Metrics(_) => "metrics",
             Self::Capture(_) => "capture",
             Self::Plot(_) => "plot",

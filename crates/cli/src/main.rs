@@ -22,6 +22,11 @@ mod show;
 #[path = "../../../lab/tests/skips/mod.rs"]
 mod skips;
 mod table;
+#[cfg(test)]
+#[path = "../tests/terminal/mod.rs"]
+#[allow(dead_code, reason = "its other half is for tests/top.rs")]
+mod terminal;
+mod top;
 mod trace;
 mod units;
 mod user;
@@ -48,6 +53,7 @@ fn dispatch(command: Command, log: &log::Flags) -> Outcome {
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::Run(arguments) => run::run(&arguments, log),
         Command::Show(arguments) => show::show(&arguments),
+        Command::Top(arguments) => top::top(&arguments),
         Command::Metrics(arguments) => metrics::metrics(&arguments),
         Command::Capture(arguments) => capture::capture(&arguments),
         Command::Plot(arguments) => plot::plot(&arguments),

@@ -14,7 +14,11 @@ use serde_json::{Map, Value, json};
 mod rates;
 mod sockets;
 
-use self::{rates::Sample, sockets::Filter};
+use self::rates::Sample;
+pub use self::{
+    rates::per_second,
+    sockets::{Filter, process},
+};
 use crate::{
     failure::{Failure, Outcome, failed, usage},
     output::{print, printable},

@@ -59,6 +59,13 @@ pub fn count(n: f64) -> String {
     short(value, "G")
 }
 
+/// `53_500` → `53.5 kbit/s`.
+pub fn bits_per_s(n: f64) -> String {
+    let number = count(n);
+    let gap = if number.contains(' ') { "" } else { " " };
+    format!("{number}{gap}bit/s")
+}
+
 /// Three significant digits and the unit.
 pub fn short(value: f64, unit: &str) -> String {
     let digits = match value.abs() {
@@ -75,7 +82,8 @@ type Print = fn(f64) -> String;
 /// A number under a name that ends in its unit (`rx_bytes`, `rr_ns`, `up_s`, `bulk_gbit_per_s`): the name without
 /// the unit, and how the number is printed. `None` where the name has no unit.
 pub fn of_name(name: &str) -> Option<(&str, Print)> {
-    let table: [(&str, Print); 10] = [
+    let table: [(&str, Print); 11] = [
+        ("bits_per_s", bits_per_s),
         ("gbit_per_s", |v| short(v, "Gbit/s")),
         ("mbit_per_s", |v| short(v, "Mbit/s")),
         ("bytes_per_s", |v| format!("{}/s", bytes(v))),
@@ -115,6 +123,8 @@ mod tests {
         assert_eq!(count(999.0), "999");
         assert_eq!(count(53_500.0), "53.5 k");
         assert_eq!(count(3.2e9), "3.20 G");
+        assert_eq!(bits_per_s(53_500.0), "53.5 kbit/s");
+        assert_eq!(bits_per_s(0.0), "0 bit/s");
     }
 
     #[test]

@@ -262,7 +262,7 @@ impl Stack {
         Ok(capture::Capture::new(stream, links, rest))
     }
 
-    /// Its identity: `{"pid", "command", "version", "up_s"}`.
+    /// Its identity: `{"pid", "command", "version", "cpu_s", "up_s"}`.
     ///
     /// # Errors
     /// See [`AskError`].

@@ -285,6 +285,7 @@ fn shard_channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
                 Ok(Some((received, outgoing))) => rows.push(json!({
                     "link": name, "shard": number,
                     "received_packets": received, "received_slots": limits::CHANNEL_RX,
+                    "received_drops": null,
                     "outgoing_packets": outgoing, "outgoing_slots": limits::CHANNEL_TX,
                 })),
                 Ok(None) => {} // handed over by calls
@@ -292,21 +293,38 @@ fn shard_channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
             }
         }
     }
+    refused(stack, look, &mut rows);
     rows
+}
+
+/// What channels had no room for, from the links' ends. They come last: where one hangs, the depths are known all the same.
+fn refused(stack: &Stack, look: &Look<'_>, rows: &mut [Value]) {
+    for (link, name) in queue_names(stack).iter().enumerate() {
+        let Ok(refused) = look.receive(link, |half| half.refused.clone()) else {
+            continue;
+        };
+        let of_link = |row: &&mut Value| row["link"] == name.as_str() && row["shard"].is_u64();
+        for row in rows.iter_mut().filter(of_link) {
+            let shard = row["shard"].as_u64().and_then(|n| usize::try_from(n).ok());
+            row["received_drops"] = json!(shard.and_then(|n| refused.get(n)));
+        }
+    }
 }
 
 /// How many packets of each link wait for each shard that another thread holds: by the links' ends, which know it meanwhile.
 fn backlogs(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = Vec::new();
     for (link, name) in queue_names(stack).iter().enumerate() {
-        let row = |(number, ring): (usize, &mut Producer<Packet>)| {
+        let row = |(number, (ring, refused)): (usize, (&mut Producer<Packet>, &u64))| {
             json!({
                 "link": name, "shard": number,
                 "backlog_packets": ring.capacity() - ring.room(), "backlog_slots": ring.capacity(),
+                "backlog_drops": refused,
             })
         };
         let found = look.receive(link, |half| {
-            rows.extend(half.backlogs.iter_mut().enumerate().map(row));
+            let backlogs = half.backlogs.iter_mut().zip(&half.refused).enumerate();
+            rows.extend(backlogs.map(row));
         });
         if let Err(busy) = found {
             rows.push(busy.row("link", json!(name)));
@@ -372,8 +390,9 @@ fn threads(stack: &Stack, now: Instant) -> Vec<Value> {
             },
             "does": watch::describe(stack, pulse, now),
             "since_ms": now.since(since).as_millis(),
-            "kernel_state": kernel.map(|(state, _)| state.to_string()),
-            "cpu_s": kernel.map(|(_, seconds)| seconds),
+            "kernel_state": kernel.map(|kernel| kernel.state.to_string()),
+            "core": kernel.map(|kernel| kernel.core),
+            "cpu_s": kernel.map(|kernel| kernel.cpu_s),
         })
     };
     stack

@@ -7,6 +7,12 @@ use serde_json::{Value, json};
 
 use crate::units::now_ns;
 
+/// How much a counter grew in a second. `None`: it is smaller than before, so that it began anew; or no time has passed.
+pub fn per_second(before: u64, now: u64, seconds: f64) -> Option<f64> {
+    let grown = now.checked_sub(before)?;
+    (seconds > 0.0).then(|| grown as f64 / seconds) // precision: a rate
+}
+
 /// Counters as they were at the last look.
 #[derive(Default)]
 pub struct Sample {
@@ -38,9 +44,9 @@ impl Sample {
                 let key = (stack.to_owned(), name.to_owned());
                 let before = self.values.get(&key);
                 // A counter that was not there was zero; one that is smaller is another stack's.
-                let grown = value.saturating_sub(before.copied().unwrap_or_default());
+                let before = before.copied().unwrap_or_default();
                 if !self.values.is_empty() && seconds > 0.0 {
-                    let rate = grown as f64 / seconds; // precision: a rate
+                    let rate = per_second(before, value, seconds).unwrap_or_default();
                     let rate = json!((rate * 10.0).round() / 10.0);
                     if let Some(row) = row.as_object_mut() {
                         row.shift_insert(2.min(row.len()), "rate_per_s".to_owned(), rate);

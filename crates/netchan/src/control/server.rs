@@ -324,9 +324,16 @@ impl<P: Answers> Server<P> {
             "pid": std::process::id(),
             "command": command,
             "version": env!("CARGO_PKG_VERSION"),
+            "cpu_s": cpu_time().as_secs_f64(),
             "up_s": Duration::from_nanos(percore::clock::now_ns().saturating_sub(self.since)).as_secs_f64(),
         })
     }
+}
+
+/// Processor time of the whole process: the application's threads carry packets, too.
+fn cpu_time() -> Duration {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(spent).unwrap_or_default()
 }
 
 /// An answer in the bytes that a client takes: of a list that is longer its beginning, and how much is missing.

@@ -83,7 +83,9 @@ fn facts_come_out_whole() {
         stack.show("sockets").unwrap().as_array().unwrap().len(),
         5000
     );
-    assert_eq!(stack.hello().unwrap()["pid"], std::process::id());
+    let hello = stack.hello().unwrap();
+    assert_eq!(hello["pid"], std::process::id());
+    assert!(hello["cpu_s"].as_f64() > Some(0.0), "{hello}");
     drop(control);
     assert!(stacks_in(std::slice::from_ref(&place.0)).is_empty());
     assert!(matches!(stack.show("links"), Err(AskError::Gone)));

@@ -3,13 +3,14 @@
 use std::{net::SocketAddr, time::Duration};
 
 use proto::{
-    tcp::{Connection, Info, State},
+    tcp::{Info, State},
     time::Instant,
 };
 use serde_json::{Value, json};
 
 use super::look::Look;
 use crate::{
+    flow::FlowKey,
     shard::{Shard, TcpSocket},
     stack::Stack,
 };
@@ -18,9 +19,9 @@ use crate::{
 pub(crate) fn rows(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
     let mut rows = Vec::new();
     for number in 0..stack.sockets.cells.len() {
-        let found = look.shard(number, |held| of_shard(&held.shard, number, now, &mut rows));
-        if let Err(busy) = found {
-            rows.push(busy.row("shard", json!(number)));
+        match look.shard(number, |held| of_shard(&held.shard, now)) {
+            Ok(seen) => rows.extend(seen.iter().map(|socket| socket.row(number, now))),
+            Err(busy) => rows.push(busy.row("shard", json!(number))),
         }
     }
     rows.extend(stack.packet_channels().iter().map(|channel| {
@@ -33,51 +34,121 @@ pub(crate) fn rows(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
     rows
 }
 
-fn of_shard(shard: &Shard, number: usize, now: Instant, rows: &mut Vec<Value>) {
-    for (_, l) in shard.listeners() {
+/// What is taken down of a socket while its shard is held. Its text is made afterwards: packets do not wait for that.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "almost all of them are connections"
+)]
+enum Seen {
+    Listener {
+        local: SocketAddr,
+        ready: usize,
+        embryos: usize,
+        backlog: usize,
+    },
+    Connection {
+        key: FlowKey,
+        readable: u32,
+        queued: usize,
+        info: Info,
+    },
+    TimeWait(FlowKey),
+    Datagrams {
+        protocol: &'static str,
+        local: SocketAddr,
+        peer: Option<SocketAddr>,
+        depth: usize,
+    },
+}
+
+fn of_shard(shard: &Shard, now: Instant) -> Vec<Seen> {
+    let listeners = shard.listeners().map(|(_, l)| {
         let (ready, embryos) = l.depths();
-        rows.push(json!({
-            "protocol": "tcp", "shard": number, "state": name(State::Listen),
-            "local": SocketAddr::new(l.address, l.port).to_string(), "remote": null,
-            "accept_queue": ready, "accept_queue_max": l.backlog(), "syn_queue": embryos,
-        }));
-    }
+        Seen::Listener {
+            local: SocketAddr::new(l.address, l.port),
+            ready,
+            embryos,
+            backlog: l.backlog(),
+        }
+    });
     // One in TIME-WAIT whose socket is still open is listed with the records below.
     let in_time_wait = |c: &TcpSocket| c.connection.state() == State::TimeWait;
-    for (_, c) in shard.connections().filter(|(_, c)| !in_time_wait(c)) {
-        rows.push(connection(c, number, now));
-    }
-    for w in shard.time_waits() {
-        rows.push(json!({
-            "protocol": "tcp", "shard": number, "state": name(State::TimeWait),
-            "local": SocketAddr::new(w.key.local, w.key.local_port).to_string(),
-            "remote": SocketAddr::new(w.key.remote, w.key.remote_port).to_string(),
-        }));
-    }
-    for (_, u) in shard.udp_sockets() {
-        rows.push(json!({
-            "protocol": u.protocol_name(), "shard": number,
-            "state": if u.peer.is_some() { "ESTAB" } else { "UNCONN" },
-            "local": u.local.to_string(), "remote": u.peer.map(|p| p.to_string()),
-            "receive_datagrams": u.depth(),
-        }));
+    let connections = shard.connections().filter(|(_, c)| !in_time_wait(c));
+    let connections = connections.map(|(_, c)| Seen::Connection {
+        key: c.key(),
+        readable: c.readable_bytes(),
+        queued: c.queued_bytes(),
+        info: c.connection.info_at(now),
+    });
+    let time_waits = shard.time_waits().map(|w| Seen::TimeWait(w.key));
+    let datagrams = shard.udp_sockets().map(|(_, u)| Seen::Datagrams {
+        protocol: u.protocol_name(),
+        local: u.local,
+        peer: u.peer,
+        depth: u.depth(),
+    });
+    let all = listeners.chain(connections).chain(time_waits);
+    all.chain(datagrams).collect()
+}
+
+impl Seen {
+    fn row(&self, number: usize, now: Instant) -> Value {
+        match self {
+            Self::Listener {
+                local,
+                ready,
+                embryos,
+                backlog,
+            } => json!({
+                "protocol": "tcp", "shard": number, "state": name(State::Listen),
+                "local": local.to_string(), "remote": null,
+                "accept_queue": ready, "accept_queue_max": backlog, "syn_queue": embryos,
+            }),
+            Self::Connection {
+                key,
+                readable,
+                queued,
+                info,
+            } => {
+                let mut row = connection(key, info, number, now);
+                row["receive_bytes"] = json!(readable);
+                row["send_bytes"] = json!(queued);
+                row
+            }
+            Self::TimeWait(key) => json!({
+                "protocol": "tcp", "shard": number, "state": name(State::TimeWait),
+                "local": SocketAddr::new(key.local, key.local_port).to_string(),
+                "remote": SocketAddr::new(key.remote, key.remote_port).to_string(),
+            }),
+            Self::Datagrams {
+                protocol,
+                local,
+                peer,
+                depth,
+            } => json!({
+                "protocol": protocol, "shard": number,
+                "state": if peer.is_some() { "ESTAB" } else { "UNCONN" },
+                "local": local.to_string(), "remote": peer.map(|p| p.to_string()),
+                "receive_datagrams": depth,
+            }),
+        }
     }
 }
 
-fn connection(c: &TcpSocket, number: usize, now: Instant) -> Value {
-    let (info, key) = (c.connection.info_at(now), c.key());
+/// Its queues come later: the order of the columns is theirs.
+fn connection(key: &FlowKey, info: &Info, number: usize, now: Instant) -> Value {
     let sending = &info.sending;
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let mut row = json!({
         "protocol": "tcp", "shard": number, "state": name(info.state),
         "local": SocketAddr::new(key.local, key.local_port).to_string(),
         "remote": SocketAddr::new(key.remote, key.remote_port).to_string(),
-        "receive_bytes": c.readable_bytes(), "send_bytes": c.queued_bytes(),
+        "receive_bytes": null, "send_bytes": null,
         "rtt_us": info.rtt.as_micros(), "rto_ms": info.rto.as_millis(),
         "cwnd_bytes": info.cwnd_bytes, "in_flight_bytes": info.in_flight_bytes,
         "retransmits": info.retransmits, "timeouts": info.timeouts,
         "congestion": sending.congestion.name(), "repair": format!("{:?}", sending.repair).to_lowercase(),
-        "options": options(&c.connection, &info),
+        "options": options(info),
     });
     let more = json!({
         "rtt_variation_us": info.rtt_variation.as_micros(), "rtt_min_us": info.rtt_min.as_micros(),
@@ -104,7 +175,7 @@ fn connection(c: &TcpSocket, number: usize, now: Instant) -> Value {
 }
 
 /// What was agreed upon, as ss says it.
-fn options(connection: &Connection, info: &Info) -> String {
+fn options(info: &Info) -> String {
     let mut words = Vec::new();
     if info.timestamps {
         words.push("ts".to_owned());
@@ -120,7 +191,7 @@ fn options(connection: &Connection, info: &Info) -> String {
     if info.syn_data {
         words.push("fastopen".to_owned());
     }
-    if info.window_scaling && connection.state() != State::SynSent {
+    if info.window_scaling && info.state != State::SynSent {
         words.push(format!("wscale:{},{}", info.send_scale, info.receive_scale));
     }
     words.join(" ")

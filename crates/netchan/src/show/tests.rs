@@ -185,6 +185,29 @@ fn loading_gives_up(server: &Net, giant: bool) {
     assert!(!modules.contains("\"late\""), "{modules}");
 }
 
+/// What a shard's channel has no room for is said of the channel, and counted once.
+fn a_full_channel_counts_what_it_refuses(server: &Net, send: impl Fn()) {
+    let value = |topic: &str, name: &str, field: &str| {
+        let rows = server.show(topic).unwrap();
+        let mut rows = rows.as_array().unwrap().iter();
+        let row = rows.find(|row| row["name"] == name || row["shard"] == 0);
+        row.and_then(|row| row[field].as_u64()).unwrap_or(0)
+    };
+    soon("its channel is full", || {
+        (0..100).for_each(|_| send());
+        value("channels", "", "received_drops") > 0
+    });
+    soon("all has come", || {
+        let counted = value("counters", "drop_channel_full", "value");
+        value("channels", "", "received_drops") == counted
+    });
+    let thread = thread_of(server, "netchan-link0");
+    assert!(
+        thread["core"].is_u64() && thread["cpu_s"].is_f64(),
+        "{thread}"
+    );
+}
+
 #[test]
 fn a_shard_that_no_thread_turns_is_noticed() {
     let (ours, theirs) = wire::pair(&wire::Options::default());
@@ -227,6 +250,9 @@ fn a_shard_that_no_thread_turns_is_noticed() {
     );
     let shards = server.show("shards").unwrap().to_string();
     assert!(shards.contains("nobody takes them"), "{shards}");
+    a_full_channel_counts_what_it_refuses(&server, || {
+        let _ = sender.send_to(b"x", "10.0.0.2:9");
+    });
     let_go.store(true, SeqCst);
     stuck.join().unwrap();
     socket

@@ -57,6 +57,17 @@ pub enum State {
     Ended,
 }
 
+/// What the kernel says of a thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel {
+    /// R: it runs; S: it sleeps in the kernel.
+    pub state: char,
+    /// Processor time, seconds.
+    pub cpu_s: f64,
+    /// The core that it runs on, or ran on last.
+    pub core: u32,
+}
+
 /// One thread's word.
 #[derive(Debug)]
 pub struct Pulse {
@@ -94,15 +105,18 @@ impl Pulse {
         self.stuck.load(Relaxed)
     }
 
-    /// What the kernel says of it: state letter (R: it runs, S: it sleeps in the kernel) and processor time, seconds.
-    pub fn kernel(&self) -> Option<(char, f64)> {
+    /// What the kernel says of it.
+    pub fn kernel(&self) -> Option<Kernel> {
         let thread = self.thread.load(Acquire); // pairs with Release in `begin`
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
-        // The name in parentheses may hold anything. proc(5): state is field 3, utime and stime 14 and 15, in ticks of 10 ms.
-        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-        let state = fields.next()?.chars().next()?;
-        let mut ticks = fields.skip(10).map_while(|f| f.parse::<u32>().ok());
-        Some((state, f64::from(ticks.next()? + ticks.next()?) / 100.0))
+        // The name in parentheses may hold anything. proc(5): state is field 3, utime and stime 14 and 15, in ticks of 10 ms, processor 39.
+        let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+        let ticks = |n: usize| fields.get(n)?.parse::<u32>().ok();
+        Some(Kernel {
+            state: fields.first()?.chars().next()?,
+            cpu_s: (f64::from(ticks(11)?) + f64::from(ticks(12)?)) / 100.0,
+            core: ticks(36)?,
+        })
     }
 }
 

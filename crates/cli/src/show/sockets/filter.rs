@@ -123,10 +123,15 @@ impl Filter {
     pub fn admits(&self, row: &Value) -> bool {
         let text = |name| row.get(name).and_then(Value::as_str);
         let state = text("state").unwrap_or_default();
-        let end = |name| text(name).and_then(|end| end.parse::<SocketAddr>().ok());
+        self.lets_through(state, text("local"), text("remote"))
+    }
+
+    /// Whether a socket in `state` between two ends, as `netchan show sockets` writes them, is wanted.
+    pub fn lets_through(&self, state: &str, local: Option<&str>, remote: Option<&str>) -> bool {
+        let end = |text: Option<&str>| text.and_then(|end| end.parse::<SocketAddr>().ok());
         (self.states.is_empty() || self.states.contains(&state))
             && !self.excluded.contains(&state)
-            && (self.ends.as_ref()).is_none_or(|ends| ends.admit(end("local"), end("remote")))
+            && (self.ends.as_ref()).is_none_or(|ends| ends.admit(end(local), end(remote)))
     }
 }
 

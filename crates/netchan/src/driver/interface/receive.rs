@@ -51,6 +51,8 @@ pub struct Receive {
     pub channels: Vec<LinkEnd>,
     /// This link's parts of the shards' backlogs, where there are such.
     pub backlogs: Vec<Producer<Packet>>,
+    /// Packets for which each shard's channel or backlog had no room.
+    pub refused: Vec<u64>,
     /// Taps that look at what comes in.
     taps: Point,
     /// Modules that look at what comes in.
@@ -104,6 +106,7 @@ impl Receive {
             staged: 0,
             channels,
             backlogs,
+            refused: vec![0; shards],
             modules: HookChain::empty(module::Point::In),
             forward_modules: HookChain::empty(module::Point::Forward),
             writer: id.writer,

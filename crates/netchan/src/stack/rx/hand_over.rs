@@ -34,11 +34,13 @@ pub(in crate::stack) fn hand_in(driver: &DriverSide, side: &mut Receive) {
         trace::detail(trace::HANDED_CHANNEL, [link, inbox.len() as u64, shard]);
         channel.received.push_batch(inbox);
         if !inbox.is_empty() {
-            trace::note(trace::CHANNEL_FULL, [link, inbox.len() as u64, shard]);
+            let lost = inbox.len() as u64;
+            trace::note(trace::CHANNEL_FULL, [link, lost, shard]);
             // The last place where a packet may be lost, and it is counted (R1).
             driver
                 .counters
-                .add(side.writer, Counter::DropChannelFull, inbox.len() as u64);
+                .add(side.writer, Counter::DropChannelFull, lost);
+            side.refused[number] += lost;
             inbox.clear();
         }
         let before = stages::enter(Stage::Scheduler);
@@ -92,6 +94,7 @@ fn call_or_leave(stack: &Stack, side: &mut Receive, now: Instant) {
                 .driver
                 .counters
                 .add(side.writer, Counter::DropBacklogFull, lost);
+            side.refused[number] += lost;
             inbox.clear();
         }
         stack.leave_with_holder(number, now);
