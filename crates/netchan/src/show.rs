@@ -15,7 +15,10 @@ mod sockets;
 use self::look::{Busy, Look};
 use crate::{
     counters::Counter,
-    driver::{module::registry::Entry, network::InterfaceFacts},
+    driver::{
+        module::{Rows, registry::Entry},
+        network::InterfaceFacts,
+    },
     giant::Concurrency,
     limits,
     link::{RxStatistics, TxStatistics},
@@ -52,6 +55,8 @@ pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
         "settings" => settings::rows(stack, now),
         "locks" => locks(stack, now),
         "modules" => modules(stack, now),
+        "rules" => listed(stack, Rows::Rules, now),
+        "flows" => listed(stack, Rows::Flows, now),
         "stages" => stages(),
         "taps" => taps(stack),
         _ => return None,
@@ -431,6 +436,25 @@ fn counters(stack: &Stack) -> Vec<Value> {
             module.dropped(),
             &format!("Drop: the module '{}' said so.", module.name),
         ));
+    }
+    rows
+}
+
+/// What modules list, each row with its module's name.
+fn listed(stack: &Stack, what: Rows, now: Instant) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for module in stack.control.modules.entries() {
+        let Some(found) = module.rows(what, now) else {
+            rows.push(json!({ "module": module.name, "busy": "Giant is held" }));
+            continue;
+        };
+        for found in found {
+            let mut row = json!({ "module": module.name });
+            if let (Value::Object(row), Value::Object(found)) = (&mut row, found) {
+                row.extend(found);
+            }
+            rows.push(row);
+        }
     }
     rows
 }
