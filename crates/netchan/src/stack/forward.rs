@@ -52,7 +52,10 @@ pub(super) fn pass_on(
                 }
             }
             // Modules see it there, at `in`.
-            Ok(Way::Ours(link)) => stage(driver, side, link, packet),
+            Ok(Way::Ours(link)) => {
+                packet.meta.interface = side.steer.interface(); // to them it came by this one
+                stage(driver, side, link, packet);
+            }
             Err(refusal) => interface.refuse(refusal, &packet, now),
         }
     }

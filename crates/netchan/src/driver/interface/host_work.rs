@@ -191,7 +191,8 @@ impl Interface {
             Outcome::Waiting => {}
             Outcome::Complete(whole) => {
                 if let Some(buffer) = self.reassembled.alloc() {
-                    let mut packet_out = Packet::new(buffer, 0);
+                    // A frame header comes in front where it is passed on.
+                    let mut packet_out = Packet::new(buffer, HEADROOM);
                     packet_out.set_len(whole.len());
                     if packet_out.len() == whole.len() {
                         packet_out.bytes_mut().copy_from_slice(whole);

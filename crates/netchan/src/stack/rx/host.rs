@@ -107,10 +107,11 @@ fn classify_returns(
             packet.meta.checksum_verified = Flag::YES; // our own
         }
         let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
+        let came_by = packet.meta.interface;
         match side.steer.classify_ip(&side.host, &mut packet, v6, true) {
             Ok(verdict) => {
                 let from = match packet.meta.through.get() {
-                    true => Side::Link(side.steer.interface()),
+                    true => Side::Link(came_by),
                     false => Side::Host,
                 };
                 // What came by another link has been seen there on arrival.

@@ -24,12 +24,10 @@ impl fmt::Display for Fault {
         match &*self.word {
             "" => write!(f, "{line}:{column}: at the end: {}", self.what),
             "\n" => write!(f, "{line}:{column}: at the end of the line: {}", self.what),
-            word => write!(
-                f,
-                "{line}:{column}: `{}`: {}",
-                word.escape_debug(),
-                self.what
-            ),
+            word => {
+                let word = word.escape_debug().to_string().replace("\\\"", "\"");
+                write!(f, "{line}:{column}: `{word}`: {}", self.what)
+            }
         }
     }
 }
@@ -64,7 +62,10 @@ impl Word {
         Fault {
             line: self.line,
             column: self.column,
-            word: self.text.clone(),
+            word: match self.is_quoted {
+                true => format!("\"{}\"", self.text),
+                false => self.text.clone(),
+            },
             what: what.into(),
         }
     }
@@ -123,12 +124,14 @@ pub fn split(text: &str) -> Result<Vec<Word>, Fault> {
                         break;
                     }
                 }
-                let whole = text.get(from + 1..to.saturating_sub(1)).unwrap_or_default();
+                let end = to - usize::from(is_over);
+                let whole = text.get(from + 1..end).unwrap_or_default();
                 let mut word = place(begin.0, begin.1, from, to, whole);
-                word.is_quoted = true;
                 if !is_over {
+                    word.text.insert(0, '"');
                     return Err(word.fault("the quotation does not end on its line"));
                 }
+                word.is_quoted = true;
                 words.push(word);
                 continue;
             }
