@@ -55,8 +55,8 @@ pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
         "settings" => settings::rows(stack, now),
         "locks" => locks(stack, now),
         "modules" => modules(stack, now),
-        "rules" => listed(stack, Rows::Rules, now),
-        "flows" => listed(stack, Rows::Flows, now),
+        "rules" => listed(stack, look, Rows::Rules, now),
+        "flows" => listed(stack, look, Rows::Flows, now),
         "stages" => stages(),
         "taps" => taps(stack),
         _ => return None,
@@ -441,12 +441,16 @@ fn counters(stack: &Stack) -> Vec<Value> {
 }
 
 /// What modules list, each row with its module's name.
-fn listed(stack: &Stack, what: Rows, now: Instant) -> Vec<Value> {
+fn listed(stack: &Stack, look: &Look<'_>, what: Rows, now: Instant) -> Vec<Value> {
     let mut rows = Vec::new();
     for module in stack.control.modules.entries() {
-        let Some(found) = module.rows(what, now) else {
-            rows.push(json!({ "module": module.name, "busy": "Giant is held" }));
-            continue;
+        // One that is under Giant waits for that.
+        let found = match look.lock(|| module.rows(what, now)) {
+            Ok(found) => found,
+            Err(busy) => {
+                rows.push(busy.row("module", json!(module.name)));
+                continue;
+            }
         };
         for found in found {
             let mut row = json!({ "module": module.name });

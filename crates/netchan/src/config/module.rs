@@ -158,22 +158,29 @@ pub(super) fn read(file: &Module, others: &[ModuleConfig]) -> Result<ModuleConfi
             return Err(problem(at, what));
         }
     };
-    let concurrency = match file.concurrency.as_ref().map(|c| (c, c.get_ref().as_str())) {
-        Some((_, "giant")) => Concurrency::Giant,
-        Some((at, "any")) if matches!(kind, ModuleKind::Ledger { .. }) => {
-            return Err(problem(at, "a ledger needs Giant"));
-        }
-        None | Some((_, "any")) => Concurrency::Any,
-        Some((at, other)) => {
-            return Err(problem(at, format!("`{other}` is neither any nor giant")));
-        }
-    };
+    let concurrency = concurrency(file, &kind)?;
     Ok(ModuleConfig {
         name: name.clone(),
         kind,
         concurrency,
         ruleset,
     })
+}
+
+/// Which threads may call it at once.
+fn concurrency(file: &Module, kind: &ModuleKind) -> Result<Concurrency, Problem> {
+    Ok(
+        match file.concurrency.as_ref().map(|c| (c, c.get_ref().as_str())) {
+            Some((_, "giant")) => Concurrency::Giant,
+            Some((at, "any")) if matches!(kind, ModuleKind::Ledger { .. }) => {
+                return Err(problem(at, "a ledger needs Giant"));
+            }
+            None | Some((_, "any")) => Concurrency::Any,
+            Some((at, other)) => {
+                return Err(problem(at, format!("`{other}` is neither any nor giant")));
+            }
+        },
+    )
 }
 
 /// Refuses settings of another kind.

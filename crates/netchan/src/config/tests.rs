@@ -773,7 +773,7 @@ fn the_example_is_valid_and_has_every_key() {
     assert!(as_it_is.links.is_empty() && as_it_is.modules.is_empty());
     let on = switched_on(&text);
     let whole = Config::parse(&on, "example").unwrap_or_else(|e| panic!("{e}\n{on}"));
-    assert_eq!((whole.links.len(), whole.modules.len()), (1, 3));
+    assert_eq!((whole.links.len(), whole.modules.len()), (1, 4));
     // The key that goes in place of another does.
     let swapped = on
         .lines()

@@ -196,22 +196,7 @@ fn a_kernel_behind_it_reaches_another_and_is_not_reached() {
             let error = socket.recv(&mut [0; 8]).expect_err("nothing listens there");
             assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
 
-            // From there, only what is let in: a port of the router's is this kernel's.
-            let listener = TcpListener::bind("10.77.0.1:9000").expect("a port");
-            let greets = thread::spawn(move || {
-                let (mut stream, peer) = listener.accept().expect("one");
-                stream.write_all(b"hello").expect("it is there");
-                peer.ip().to_string()
-            });
-            let closed = TcpListener::bind("10.77.0.1:9001").expect("a port");
-            closed.set_nonblocking(true).expect("it can");
-            assert_eq!(far.asks("10.77.0.1", 9001), "TimeoutError");
-            assert_eq!(
-                closed.accept().expect_err("nothing came").kind(),
-                ErrorKind::WouldBlock
-            );
-            assert_eq!(far.asks("192.0.2.1", 8080), "hello");
-            assert_eq!(greets.join().expect("it greets"), "192.0.2.9");
+            only_what_is_let_in(&far);
 
             let rules = net.show("rules").expect("rules");
             let rules = rules.as_array().expect("rows");
@@ -231,6 +216,25 @@ fn a_kernel_behind_it_reaches_another_and_is_not_reached() {
             let _ = server.wait();
         },
     );
+}
+
+/// From there, only what is let in: a port of the router's is this kernel's.
+fn only_what_is_let_in(far: &Far) {
+    let listener = TcpListener::bind("10.77.0.1:9000").expect("a port");
+    let greets = thread::spawn(move || {
+        let (mut stream, peer) = listener.accept().expect("one");
+        stream.write_all(b"hello").expect("it is there");
+        peer.ip().to_string()
+    });
+    let closed = TcpListener::bind("10.77.0.1:9001").expect("a port");
+    closed.set_nonblocking(true).expect("it can");
+    assert_eq!(far.asks("10.77.0.1", 9001), "TimeoutError");
+    assert_eq!(
+        closed.accept().expect_err("nothing came").kind(),
+        ErrorKind::WouldBlock
+    );
+    assert_eq!(far.asks("192.0.2.1", 8080), "hello");
+    assert_eq!(greets.join().expect("it greets"), "192.0.2.9");
 }
 
 /// Files that are accepted here are accepted by `nft`, too.

@@ -154,7 +154,7 @@ pub(super) const MODULE: &[Key] = &[
         name: "flows",
         value: Default("65536"),
         values: "1 to 16,777,216",
-        meaning: "of a firewall: flows that it tracks, of some 300 bytes each",
+        meaning: "of a firewall: flows that it tracks, of some 200 bytes each",
         ..OF_MODULE
     },
     Key {

@@ -59,7 +59,7 @@ impl<'a> Draft<'a> {
         View::of(self.packet.bytes(), self.head)
     }
 
-    /// Its bytes from the IP header's first on, to change: its length stays. Who changes it keeps its checksums right; see
+    /// Its bytes from the IP header's first on, to change: its length stays. Its checksums are the module's to keep right; see
     /// [`Self::is_partial`].
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.changed = true;

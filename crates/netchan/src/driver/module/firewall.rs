@@ -47,9 +47,9 @@ use crate::{
 
 pub use self::words::{Fault, TEXT_MAX};
 
-/// Flows that are tracked unless the configuration says otherwise: some 300 bytes each.
+/// Flows that are tracked unless the configuration says otherwise: some 200 bytes each.
 pub const FLOWS: usize = 1 << 16;
-/// Most of them: some 5 GiB.
+/// Most of them: some 3 GiB.
 pub const FLOWS_MAX: usize = 1 << 24;
 /// Flows of one source unless the configuration says otherwise.
 pub const FLOWS_EACH: usize = 1 << 12;

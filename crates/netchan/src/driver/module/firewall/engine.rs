@@ -426,7 +426,7 @@ impl Engine {
         }
     }
 
-    /// A number that an inside end always has, and nobody outside knows.
+    /// A number that an inside end always has, and that no peer knows.
     fn number_of(&self, end: End) -> u64 {
         let mut bytes = [0; 18];
         match end.ip {

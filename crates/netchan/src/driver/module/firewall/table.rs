@@ -1,4 +1,4 @@
-//! The tracked flows. A fixed number of places, made when the module is loaded; a keyed hash, so that nobody aims at a bucket; a list for each
+//! The tracked flows. A fixed number of places, made when the module is loaded; a keyed hash, so that no peer aims at a bucket; a list for each
 //! state, in the order in which flows time out. Every call is a bounded number of steps.
 
 use std::net::IpAddr;

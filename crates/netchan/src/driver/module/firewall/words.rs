@@ -1,6 +1,6 @@
 //! A file of rules as words, each with its place; and what is wrong with one.
 
-use std::fmt;
+use std::{fmt, iter::Peekable, str::CharIndices};
 
 /// A file of rules at most, bytes.
 pub const TEXT_MAX: usize = 1 << 20;
@@ -81,79 +81,107 @@ fn is_of_word(c: char) -> bool {
 /// # Errors
 /// A character that stands in no word, a quotation that does not end, too much of it.
 pub fn split(text: &str) -> Result<Vec<Word>, Fault> {
-    let mut words = Vec::new();
-    let mut letters = text.char_indices().peekable();
-    let (mut line, mut column) = (1, 1);
-    let place = |line, column, from: usize, to: usize, text: &str| Word {
-        text: text.to_owned(),
-        is_quoted: false,
-        line,
-        column,
-        span: (from, to),
+    let mut splitter = Splitter {
+        text,
+        letters: text.char_indices().peekable(),
+        line: 1,
+        column: 1,
+        words: Vec::new(),
     };
     if text.len() > TEXT_MAX {
-        return Err(place(1, 1, 0, 0, "").fault(format!("more than {TEXT_MAX} bytes")));
+        let word = splitter.word((1, 1), (0, 0));
+        return Err(word.fault(format!("more than {TEXT_MAX} bytes")));
     }
-    while let Some((from, c)) = letters.next() {
-        let begin = (line, column);
-        column += 1;
-        let mut to = from + c.len_utf8();
-        match c {
-            ' ' | '\t' | '\r' => continue,
+    while splitter.step()? {}
+    let end = splitter.word((splitter.line, splitter.column), (text.len(), text.len()));
+    splitter.words.push(end);
+    Ok(splitter.words)
+}
+
+struct Splitter<'a> {
+    text: &'a str,
+    letters: Peekable<CharIndices<'a>>,
+    line: usize,
+    column: usize,
+    words: Vec<Word>,
+}
+
+impl Splitter<'_> {
+    /// The bare word that begins at a line and column, and lies there in the file.
+    fn word(&self, (line, column): (usize, usize), span: (usize, usize)) -> Word {
+        Word {
+            text: self.text.get(span.0..span.1).unwrap_or_default().to_owned(),
+            is_quoted: false,
+            line,
+            column,
+            span,
+        }
+    }
+
+    /// Takes the letters that `are` so; where they end.
+    fn run(&mut self, mut to: usize, are: impl Fn(char) -> bool) -> usize {
+        while let Some((at, next)) = self.letters.next_if(|next| are(next.1)) {
+            self.column += 1;
+            to = at + next.len_utf8();
+        }
+        to
+    }
+
+    fn next_line(&mut self) {
+        (self.line, self.column) = (self.line + 1, 1);
+    }
+
+    /// Takes a word, or what is between words. False: it is over.
+    fn step(&mut self) -> Result<bool, Fault> {
+        let begin = (self.line, self.column);
+        let Some((from, c)) = self.letters.next() else {
+            return Ok(false);
+        };
+        self.column += 1;
+        let after = from + c.len_utf8();
+        let to = match c {
+            ' ' | '\t' | '\r' => return Ok(true),
             '\n' => {
-                words.push(place(begin.0, begin.1, from, to, "\n"));
-                (line, column) = (line + 1, 1);
-                continue;
+                self.next_line();
+                after
             }
             // A line that goes on.
-            '\\' if letters.next_if(|next| next.1 == '\n').is_some() => {
-                (line, column) = (line + 1, 1);
-                continue;
+            '\\' if self.letters.next_if(|next| next.1 == '\n').is_some() => {
+                self.next_line();
+                return Ok(true);
             }
             '#' => {
-                while letters.next_if(|next| next.1 != '\n').is_some() {}
-                continue;
+                self.run(after, |c| c != '\n');
+                return Ok(true);
             }
             '"' => {
-                let mut is_over = false;
-                while let Some((at, inner)) = letters.next_if(|next| next.1 != '\n') {
-                    column += 1;
-                    to = at + inner.len_utf8();
-                    if inner == '"' {
-                        is_over = true;
-                        break;
-                    }
-                }
-                let end = to - usize::from(is_over);
-                let whole = text.get(from + 1..end).unwrap_or_default();
-                let mut word = place(begin.0, begin.1, from, to, whole);
-                if !is_over {
-                    word.text.insert(0, '"');
-                    return Err(word.fault("the quotation does not end on its line"));
-                }
-                word.is_quoted = true;
-                words.push(word);
-                continue;
+                let word = self.quoted(begin, from)?;
+                self.words.push(word);
+                return Ok(true);
             }
-            _ if is_of_word(c) => {
-                while let Some((at, next)) = letters.next_if(|next| is_of_word(next.1)) {
-                    column += 1;
-                    to = at + next.len_utf8();
-                }
+            _ if is_of_word(c) => self.run(after, is_of_word),
+            '!' | '=' if self.letters.next_if(|next| next.1 == '=').is_some() => {
+                self.column += 1;
+                after + 1
             }
-            '!' | '=' if letters.next_if(|next| next.1 == '=').is_some() => {
-                column += 1;
-                to += 1;
-            }
-            '{' | '}' | '(' | ')' | ';' | ',' | '=' | '&' | '|' | '<' | '>' | '!' | '^' => {}
-            other => {
-                let word = place(begin.0, begin.1, from, to, &other.to_string());
-                return Err(word.fault("no word begins so"));
-            }
-        }
-        let whole = text.get(from..to).unwrap_or_default();
-        words.push(place(begin.0, begin.1, from, to, whole));
+            '{' | '}' | '(' | ')' | ';' | ',' | '=' | '&' | '|' | '<' | '>' | '!' | '^' => after,
+            _ => return Err(self.word(begin, (from, after)).fault("no word begins so")),
+        };
+        let word = self.word(begin, (from, to));
+        self.words.push(word);
+        Ok(true)
     }
-    words.push(place(line, column, text.len(), text.len(), ""));
-    Ok(words)
+
+    /// What stands between quotation marks, behind the first.
+    fn quoted(&mut self, begin: (usize, usize), from: usize) -> Result<Word, Fault> {
+        let to = self.run(from + 1, |c| c != '"' && c != '\n');
+        if self.letters.next_if(|next| next.1 == '"').is_none() {
+            let word = self.word(begin, (from, to));
+            return Err(word.fault("the quotation does not end on its line"));
+        }
+        self.column += 1;
+        let mut word = self.word(begin, (from + 1, to));
+        (word.is_quoted, word.span) = (true, (from, to + 1));
+        Ok(word)
+    }
 }

@@ -49,8 +49,9 @@ fn place(fault: &Fault) -> (usize, usize, &str) {
     (fault.line, fault.column, &fault.word)
 }
 
+/// Each with the line, the column and the word.
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn what_is_wrong_with_a_table_is_named_with_its_place() {
     for (text, (line, column, word)) in [
         ("tabel inet t { }", (1, 1, "tabel")),
         ("table", (1, 6, "")),
@@ -91,6 +92,10 @@ fn what_is_wrong_is_named_with_its_place() {
         let fault = parse(text).expect_err(text);
         assert_eq!(place(&fault), (line, column, word), "{fault}\n{text}");
     }
+}
+
+#[test]
+fn what_is_wrong_with_a_rule_is_named() {
     for (rule, word) in [
         ("tcp dport 65536 accept", "65536"),
         ("tcp dport 9-8 accept", "9-8"),
@@ -126,6 +131,10 @@ fn what_is_wrong_is_named_with_its_place() {
         let fault = parse(&text).expect_err(&text);
         assert_eq!((fault.line, &*fault.word), (4, word), "{fault}\n{text}");
     }
+}
+
+#[test]
+fn what_is_wrong_with_a_translation_is_named() {
     for (hook, rule, word) in [
         ("postrouting", "snat to 10.0.0.1:80", "10.0.0.1:80"),
         ("postrouting", "dnat to 10.0.0.1", "dnat"),
