@@ -782,7 +782,7 @@ fn the_example_is_valid_and_has_every_key() {
         .map(|line| line.trim_start_matches("# in its place: ").to_owned() + "\n")
         .collect();
     let bytes = Config::parse(&swapped, "example").unwrap();
-    let ModuleKind::Limiter(limit) = &bytes.modules[1].kind else {
+    let ModuleKind::Limiter(limit) = &bytes.modules[2].kind else {
         panic!("{:?}", bytes.modules)
     };
     assert_eq!(limit.unit, Unit::Bytes);

@@ -153,14 +153,14 @@ pub(super) const MODULE: &[Key] = &[
     Key {
         name: "flows",
         value: Default("65536"),
-        values: "1 to 16,777,216",
+        values: "; 1 to 16,777,216",
         meaning: "of a firewall: flows that it tracks, of some 200 bytes each",
         ..OF_MODULE
     },
     Key {
         name: "flows_each",
         value: Default("4096"),
-        values: "1 to 16,777,216",
+        values: "; 1 to 16,777,216",
         meaning: "of a firewall: flows of one source, of IPv6 of its /64",
         ..OF_MODULE
     },

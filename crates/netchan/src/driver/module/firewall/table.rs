@@ -14,6 +14,9 @@ use super::{
 const NONE: u32 = u32::MAX;
 /// Ways in which a flow is found: as it came, between the two translations, as it leaves.
 const KEYS: usize = 3;
+/// The nodes of each place.
+const EACH: u32 = 3;
+const _: () = assert!(EACH as usize == KEYS);
 /// Flows that are taken out for being over, at each packet.
 const EXPIRED_EACH: usize = 2;
 
@@ -474,12 +477,12 @@ fn nanoseconds(state: State) -> u64 {
 
 #[allow(clippy::cast_possible_truncation)] // below KEYS
 const fn join(place: u32, key: usize) -> u32 {
-    place * KEYS as u32 + key as u32
+    place * EACH + key as u32
 }
 
 const fn split(node: u32) -> Option<(u32, usize)> {
     if node == NONE {
         return None;
     }
-    Some((node / KEYS as u32, (node % KEYS as u32) as usize))
+    Some((node / EACH, (node % EACH) as usize))
 }
