@@ -27,6 +27,8 @@ pub static TRANSMIT_FURTHER: Class = Class::new(68, "transmit (further queue)");
 pub static TRANSMIT: Class = Class::new(70, "transmit");
 /// Giant, where only some modules and link drivers run under it.
 pub static GIANT_INSIDE: Class = Class::new(80, "giant (inside)");
+/// A firewall's rules, and the flows that it tracks.
+pub static FLOWS: Class = Class::new(81, "flows");
 /// The file that records a link, with what of the link is being recorded.
 pub static CAPTURE: Class = Class::new(82, "capture");
 /// A device that has one state for both directions.
@@ -70,6 +72,7 @@ pub static ALL: &[&Class] = &[
     &TRANSMIT_FURTHER,
     &TRANSMIT,
     &GIANT_INSIDE,
+    &FLOWS,
     &CAPTURE,
     &DEVICE,
     &TAP,

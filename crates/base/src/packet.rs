@@ -74,6 +74,8 @@ pub struct Meta {
     pub ecn: u8,
     /// Its TTL or hop limit, likewise.
     pub hops: u8,
+    /// A module has changed it on its way out: it may leave from an address that is not this host's.
+    pub translated: Flag,
     /// The link vouches for the transport checksum (it never left this host's memory, or hardware verified it).
     pub checksum_verified: Flag,
 }

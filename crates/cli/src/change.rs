@@ -1,6 +1,9 @@
 //! `netchan address`, `route`, `set` and `module`: what changes in a running stack while packets flow, asked for through its control socket.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use clap::Subcommand;
 use netchan::control::{Change, Stack};
@@ -115,12 +118,12 @@ pub struct Set {
     asked: Asked,
 }
 
-/// Lists, loads or unloads modules of a running stack
+/// Lists, loads, changes or unloads modules of a running stack
 #[derive(clap::Args)]
 #[command(
     after_help = "A module's settings are those of [[module]] in a configuration file.\n\n\
         Examples:\n  netchan module list\n  netchan module load firewall 'rules=[\"drop in proto tcp to 0.0.0.0/0 port 23\"]'\n  netchan module load --config modules.toml\n  \
-        netchan module unload firewall"
+        netchan module load wall kind=firewall file=rules.nft\n  netchan module replace wall file=rules.nft\n  netchan module unload firewall"
 )]
 pub struct Module {
     #[command(subcommand)]
@@ -137,6 +140,20 @@ enum ModuleAction {
         #[arg(required_unless_present = "config")]
         name: Option<String>,
         /// Its settings
+        #[arg(value_name = "KEY=VALUE")]
+        settings: Vec<String>,
+        /// A file that holds [[module]] tables and nothing else
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "settings"])]
+        config: Option<PathBuf>,
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// Gives a firewall other rules while packets flow: its flows stay, and where there is an error, so do its rules
+    Replace {
+        /// Its name
+        #[arg(required_unless_present = "config")]
+        name: Option<String>,
+        /// Its rules: file=FILE
         #[arg(value_name = "KEY=VALUE")]
         settings: Vec<String>,
         /// A file that holds [[module]] tables and nothing else
@@ -231,11 +248,21 @@ pub fn module(arguments: &Module) -> Outcome {
             config,
             asked,
         } => {
-            let toml = match (config, name) {
-                (Some(file), _) => fs::read_to_string(file).map_err(at(file.display()))?,
-                (None, name) => module_table(name.as_deref().unwrap_or_default(), settings)?,
-            };
+            let toml = toml(config.as_deref(), name.as_deref(), settings)?;
             change(asked, &Change::LoadModule { toml })
+        }
+        ModuleAction::Replace {
+            name,
+            settings,
+            config,
+            asked,
+        } => {
+            let mut settings = settings.clone();
+            if !settings.iter().any(|setting| setting.starts_with("kind=")) {
+                settings.push("kind=firewall".to_owned());
+            }
+            let toml = toml(config.as_deref(), name.as_deref(), &settings)?;
+            change(asked, &Change::ReplaceModule { toml })
         }
         ModuleAction::Unload { name, asked } => {
             let name = name.clone();
@@ -253,7 +280,15 @@ fn list(asked: &Asked) -> Outcome {
     print(&table::render(&facts))
 }
 
-/// A `[[module]]` table of `KEY=VALUE` settings; a value that is not TOML is text.
+/// The `[[module]]` tables of a file, or one of settings.
+fn toml(config: Option<&Path>, name: Option<&str>, settings: &[String]) -> Result<String, Failure> {
+    match config {
+        Some(file) => fs::read_to_string(file).map_err(at(file.display())),
+        None => module_table(name.unwrap_or_default(), settings),
+    }
+}
+
+/// A `[[module]]` table of `KEY=VALUE` settings; a value that is not TOML is text. A file of rules is read here: the stack may be elsewhere.
 fn module_table(name: &str, settings: &[String]) -> Result<String, Failure> {
     let mut table = format!("[[module]]\nname = {}\n", json!(name));
     for setting in settings {
@@ -268,6 +303,11 @@ fn module_table(name: &str, settings: &[String]) -> Result<String, Failure> {
             false => json!(value).to_string(),
         };
         table += &format!("{} = {value}\n", key.trim());
+        if key.trim() == "file" {
+            let name = setting.split_once('=').map_or("", |(_, file)| file);
+            let rules = fs::read_to_string(name).map_err(at(name))?;
+            table += &format!("ruleset = {}\n", json!(rules));
+        }
     }
     Ok(table)
 }
@@ -318,5 +358,19 @@ mod tests {
             "[[module]]\nname = \"f\"\nkind = \"filter\"\nrules = [\"drop in\"]\ntable = 4096\ndefault = \"it's \\\"so\\\"\"\n"
         );
         assert!(module_table("f", &["rules".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_file_of_rules_is_read_here() {
+        let file = std::env::temp_dir().join(format!("netchan-change-{}.nft", std::process::id()));
+        std::fs::write(&file, "flush ruleset\n\"x\"\n").unwrap_or_default();
+        let setting = format!("file={}", file.display());
+        let table = module_table("w", &[setting.clone()]).unwrap_or_default();
+        let _ = std::fs::remove_file(&file);
+        assert!(
+            table.ends_with("\nruleset = \"flush ruleset\\n\\\"x\\\"\\n\"\n"),
+            "{table}"
+        );
+        assert!(module_table("w", &[setting]).is_err(), "it is gone");
     }
 }

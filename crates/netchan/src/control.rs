@@ -38,7 +38,7 @@ pub use trust::strangers;
 pub(crate) use trust::user_of;
 
 /// What can be asked for.
-pub const TOPICS: [&str; 17] = [
+pub const TOPICS: [&str; 19] = [
     "links",
     "addresses",
     "groups",
@@ -55,6 +55,8 @@ pub const TOPICS: [&str; 17] = [
     "memory",
     "settings",
     "modules",
+    "rules",
+    "flows",
     "taps",
 ];
 
@@ -159,6 +161,11 @@ pub enum Change {
     },
     /// [`Net::load_module`](crate::Net::load_module).
     LoadModule {
+        /// `[[module]]` tables of a configuration file.
+        toml: String,
+    },
+    /// [`Net::configure_module`](crate::Net::configure_module).
+    ReplaceModule {
         /// `[[module]]` tables of a configuration file.
         toml: String,
     },

@@ -15,7 +15,10 @@ mod sockets;
 use self::look::{Busy, Look};
 use crate::{
     counters::Counter,
-    driver::{module::registry::Entry, network::InterfaceFacts},
+    driver::{
+        module::{Rows, registry::Entry},
+        network::InterfaceFacts,
+    },
     giant::Concurrency,
     limits,
     link::{RxStatistics, TxStatistics},
@@ -52,6 +55,8 @@ pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
         "settings" => settings::rows(stack, now),
         "locks" => locks(stack, now),
         "modules" => modules(stack, now),
+        "rules" => listed(stack, look, Rows::Rules, now),
+        "flows" => listed(stack, look, Rows::Flows, now),
         "stages" => stages(),
         "taps" => taps(stack),
         _ => return None,
@@ -450,6 +455,29 @@ fn counters(stack: &Stack) -> Vec<Value> {
             module.dropped(),
             &format!("Drop: the module '{}' said so.", module.name),
         ));
+    }
+    rows
+}
+
+/// What modules list, each row with its module's name.
+fn listed(stack: &Stack, look: &Look<'_>, what: Rows, now: Instant) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for module in stack.control.modules.entries() {
+        // One that is under Giant waits for that.
+        let found = match look.lock(|| module.rows(what, now)) {
+            Ok(found) => found,
+            Err(busy) => {
+                rows.push(busy.row("module", json!(module.name)));
+                continue;
+            }
+        };
+        for found in found {
+            let mut row = json!({ "module": module.name });
+            if let (Value::Object(row), Value::Object(found)) = (&mut row, found) {
+                row.extend(found);
+            }
+            rows.push(row);
+        }
     }
     rows
 }

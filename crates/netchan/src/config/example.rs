@@ -7,8 +7,9 @@ use crate::link::specification::Kind;
 const WIDTH: usize = 100;
 
 /// Kinds of module, and those that only they have begin their meaning with these words.
-const MODULES: [(&str, &str); 3] = [
+const MODULES: [(&str, &str); 4] = [
     ("\"filter\"", "of a filter:"),
+    ("\"firewall\"", "of a firewall:"),
     ("\"limiter\"", "of a limiter:"),
     ("\"ledger\"", "of a ledger:"),
 ];

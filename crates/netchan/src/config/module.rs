@@ -1,6 +1,9 @@
 //! `[[module]]`: which modules a stack begins with, and their settings.
 
-use std::io;
+use std::{
+    fs::File,
+    io::{self, Read},
+};
 
 use serde::Deserialize;
 use toml::{Spanned, Value};
@@ -10,6 +13,7 @@ use crate::{
     driver::module::{
         Boxed, Point, Verdict,
         filter::{Filter, RULES_MAX, Rule, Rules},
+        firewall::{self, Firewall, Settings},
         ledger::{self, Ledger},
         limiter::{self, Limit, Limiter, Unit},
     },
@@ -25,13 +29,17 @@ pub struct ModuleConfig {
     pub kind: ModuleKind,
     /// `concurrency`: `giant` where it shall be called under Giant although it need not.
     pub concurrency: Concurrency,
+    /// Of a firewall: its rules, as its file has them.
+    pub ruleset: Option<String>,
 }
 
 /// What a module does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModuleKind {
-    /// `filter` (or `firewall`).
+    /// `filter` (or `firewall` without a `file`).
     Filter(Rules),
+    /// `firewall` with a `file`.
+    Firewall(Box<Settings>),
     /// `limiter`.
     Limiter(Limit),
     /// `ledger`.
@@ -50,6 +58,9 @@ impl ModuleConfig {
         let name = self.name.clone();
         let module = match &self.kind {
             ModuleKind::Filter(rules) => Boxed::any(Filter::new(name, rules.clone())),
+            ModuleKind::Firewall(settings) => {
+                Boxed::any(Firewall::new(name, Settings::clone(settings))?)
+            }
             ModuleKind::Limiter(limit) => Boxed::any(Limiter::new(name, limit.clone())?),
             ModuleKind::Ledger { peers } => Boxed::giant(Ledger::new(name, *peers)),
         };
@@ -70,6 +81,11 @@ pub(super) struct Module {
     // filter
     rules: Option<Vec<Spanned<String>>>,
     default: Option<Spanned<String>>,
+    // firewall
+    file: Option<Spanned<String>>,
+    ruleset: Option<Spanned<String>>,
+    flows: Option<Spanned<usize>>,
+    flows_each: Option<Spanned<usize>>,
     // limiter
     point: Option<Spanned<String>>,
     packets_per_second: Option<Spanned<u64>>,
@@ -97,7 +113,18 @@ pub(super) fn read(file: &Module, others: &[ModuleConfig]) -> Result<ModuleConfi
         ));
     }
     let at = file.kind.as_ref().unwrap_or(&file.name);
+    let mut ruleset = None;
     let kind = match at.get_ref().as_str() {
+        "firewall" if file.file.is_some() || file.ruleset.is_some() => {
+            only(
+                file,
+                "firewall with a file of rules",
+                &["file", "ruleset", "flows", "flows_each"],
+            )?;
+            let (settings, text) = firewall(file)?;
+            ruleset = Some(text);
+            ModuleKind::Firewall(Box::new(settings))
+        }
         "filter" | "firewall" => {
             only(file, "filter", &["rules", "default"])?;
             ModuleKind::Filter(rules(file)?)
@@ -126,26 +153,34 @@ pub(super) fn read(file: &Module, others: &[ModuleConfig]) -> Result<ModuleConfi
         }
         other => {
             let what = format!(
-                "unknown kind of module `{other}`; this release has filter (also called firewall), limiter, ledger"
+                "unknown kind of module `{other}`; this release has filter, firewall, limiter, ledger"
             );
             return Err(problem(at, what));
         }
     };
-    let concurrency = match file.concurrency.as_ref().map(|c| (c, c.get_ref().as_str())) {
-        Some((_, "giant")) => Concurrency::Giant,
-        Some((at, "any")) if matches!(kind, ModuleKind::Ledger { .. }) => {
-            return Err(problem(at, "a ledger needs Giant"));
-        }
-        None | Some((_, "any")) => Concurrency::Any,
-        Some((at, other)) => {
-            return Err(problem(at, format!("`{other}` is neither any nor giant")));
-        }
-    };
+    let concurrency = concurrency(file, &kind)?;
     Ok(ModuleConfig {
         name: name.clone(),
         kind,
         concurrency,
+        ruleset,
     })
+}
+
+/// Which threads may call it at once.
+fn concurrency(file: &Module, kind: &ModuleKind) -> Result<Concurrency, Problem> {
+    Ok(
+        match file.concurrency.as_ref().map(|c| (c, c.get_ref().as_str())) {
+            Some((_, "giant")) => Concurrency::Giant,
+            Some((at, "any")) if matches!(kind, ModuleKind::Ledger { .. }) => {
+                return Err(problem(at, "a ledger needs Giant"));
+            }
+            None | Some((_, "any")) => Concurrency::Any,
+            Some((at, other)) => {
+                return Err(problem(at, format!("`{other}` is neither any nor giant")));
+            }
+        },
+    )
 }
 
 /// Refuses settings of another kind.
@@ -153,6 +188,10 @@ fn only(file: &Module, kind: &str, allowed: &[&str]) -> Result<(), Problem> {
     let given = [
         ("rules", file.rules.is_some()),
         ("default", file.default.is_some()),
+        ("file", file.file.is_some()),
+        ("ruleset", file.ruleset.is_some()),
+        ("flows", file.flows.is_some()),
+        ("flows_each", file.flows_each.is_some()),
         ("point", file.point.is_some()),
         ("packets_per_second", file.packets_per_second.is_some()),
         ("bytes_per_second", file.bytes_per_second.is_some()),
@@ -174,6 +213,35 @@ fn only(file: &Module, kind: &str, allowed: &[&str]) -> Result<(), Problem> {
         )),
         None => Ok(()),
     }
+}
+
+/// A firewall's settings, and the text of its rules: that of `ruleset`, where there is one; else that of the file.
+fn firewall(file: &Module) -> Result<(Settings, String), Problem> {
+    let (at, name, text) = match (&file.file, &file.ruleset) {
+        (Some(path), None) => (path, path.get_ref().as_str(), read_rules(path)?),
+        (Some(path), Some(text)) => (text, path.get_ref().as_str(), text.get_ref().clone()),
+        (None, Some(text)) => (text, "ruleset", text.get_ref().clone()),
+        (None, None) => return Err(problem(&file.name, "a firewall has a `file` of rules")),
+    };
+    let mut settings =
+        Settings::new(&text).map_err(|fault| problem(at, format!("{name}:{fault}")))?;
+    let flows = in_range(file.flows.as_ref(), 1, firewall::FLOWS_MAX)?;
+    settings.flows = flows.unwrap_or(firewall::FLOWS);
+    let each = in_range(file.flows_each.as_ref(), 1, firewall::FLOWS_MAX)?;
+    settings.flows_each = each.unwrap_or(firewall::FLOWS_EACH.min(settings.flows));
+    Ok((settings, text))
+}
+
+fn read_rules(path: &Spanned<String>) -> Result<String, Problem> {
+    let name = path.get_ref();
+    let wrong = |why: String| problem(path, format!("{name}: {why}"));
+    let file = File::open(name).map_err(|e| wrong(e.to_string()))?;
+    let mut text = String::new();
+    // One more than there may be, to see that there is more.
+    let most = firewall::TEXT_MAX as u64 + 1;
+    let read = file.take(most).read_to_string(&mut text);
+    read.map_err(|e| wrong(e.to_string()))?;
+    Ok(text)
 }
 
 fn rules(file: &Module) -> Result<Rules, Problem> {

@@ -552,7 +552,7 @@ peers = 100
 }
 
 /// Each with its line, the key that is named, and what is said.
-const WRONG_MODULES: [(&str, usize, &str, &[&str]); 14] = [
+const WRONG_MODULES: [(&str, usize, &str, &[&str]); 19] = [
     (
         "name = 'magic'",
         2,
@@ -609,6 +609,36 @@ const WRONG_MODULES: [(&str, usize, &str, &[&str]); 14] = [
         "each",
         &["32"],
     ),
+    (
+        "name = 'w'\nkind = 'firewall'\nfile = 'no/such.nft'",
+        4,
+        "file",
+        &["no/such.nft: No such file"],
+    ),
+    (
+        "name = 'firewall'\nruleset = 'table inet t'",
+        3,
+        "ruleset",
+        &["ruleset:1:13: at the end: `{` is missing"],
+    ),
+    (
+        "name = 'firewall'\nfile = 'a.nft'\nruleset = 'nonsense'",
+        4,
+        "ruleset",
+        &["a.nft:1:1: `nonsense`"],
+    ),
+    (
+        "name = 'firewall'\nruleset = ''\nflows = 0",
+        4,
+        "flows",
+        &["out of range"],
+    ),
+    (
+        "name = 'filter'\nfile = 'a.nft'",
+        2,
+        "name",
+        &["no setting `file`"],
+    ),
     ("name = 'ledger'\npeers = 0", 3, "peers", &["out of range"]),
     (
         "name = 'ledger'\nconcurrency = 'any'",
@@ -630,6 +660,28 @@ fn modules_that_cannot_be_meant_are_refused() {
         let text = format!("[[module]]\n{body}");
         wrong(&text, line, &format!("module.{key}"), named);
     }
+}
+
+#[test]
+fn a_firewall_reads_its_file() {
+    let file = std::env::temp_dir().join(format!("netchan-rules-{}.nft", std::process::id()));
+    let rules = "table inet t {\n chain c {\n  tcp dport 80 accept\n }\n}\n";
+    std::fs::write(&file, rules).unwrap();
+    let text = format!(
+        "[[module]]\nname = 'firewall'\nconcurrency = 'giant'\nflows = 100\nfile = {:?}",
+        file.to_str().unwrap()
+    );
+    let read = Config::parse(&text, "x.toml");
+    std::fs::remove_file(&file).unwrap();
+    let modules = read.expect("it is right").modules;
+    let ModuleKind::Firewall(settings) = &modules[0].kind else {
+        panic!("{modules:?}");
+    };
+    let sizes = (settings.rules(), settings.flows, settings.flows_each);
+    assert_eq!(sizes, (1, 100, 100), "no source has more than there are");
+    assert_eq!(modules[0].ruleset.as_deref(), Some(rules));
+    let made = modules[0].make().unwrap();
+    assert_eq!(made.concurrency(), Concurrency::Giant);
 }
 
 /// The keys that the parser knows in the table that `header` opens: it names them when it meets one that it does not know.
@@ -721,7 +773,7 @@ fn the_example_is_valid_and_has_every_key() {
     assert!(as_it_is.links.is_empty() && as_it_is.modules.is_empty());
     let on = switched_on(&text);
     let whole = Config::parse(&on, "example").unwrap_or_else(|e| panic!("{e}\n{on}"));
-    assert_eq!((whole.links.len(), whole.modules.len()), (1, 3));
+    assert_eq!((whole.links.len(), whole.modules.len()), (1, 4));
     // The key that goes in place of another does.
     let swapped = on
         .lines()
@@ -730,7 +782,7 @@ fn the_example_is_valid_and_has_every_key() {
         .map(|line| line.trim_start_matches("# in its place: ").to_owned() + "\n")
         .collect();
     let bytes = Config::parse(&swapped, "example").unwrap();
-    let ModuleKind::Limiter(limit) = &bytes.modules[1].kind else {
+    let ModuleKind::Limiter(limit) = &bytes.modules[2].kind else {
         panic!("{:?}", bytes.modules)
     };
     assert_eq!(limit.unit, Unit::Bytes);
@@ -806,9 +858,12 @@ fn the_defaults_of_modules_are_those_of_the_table() {
     with(limiter, "point");
     with(limiter, "table");
     with("name = 'ledger'", "peers");
+    let firewall = "name = 'firewall'\nruleset = ''";
+    with(firewall, "flows");
+    with(firewall, "flows_each");
     let rows = keys::of("module");
     let defaults = rows.filter(|row| matches!(row.value, keys::Given::Default(_)));
-    assert_eq!(defaults.count(), 5, "a default that nothing above looks at");
+    assert_eq!(defaults.count(), 7, "a default that nothing above looks at");
 }
 
 /// `NETCHAN_RECORD=1 cargo test -p netchan --lib config` writes the tables of the document anew.

@@ -10,6 +10,7 @@ mod networks;
 mod next_hop;
 mod onward;
 mod receive;
+mod rejected;
 mod transmit;
 
 use std::{

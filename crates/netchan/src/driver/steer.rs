@@ -28,7 +28,7 @@ use crate::flow::FlowKey;
 use crate::{
     channel::{PacketEnd, PacketProtocol, Request},
     counters::Counter,
-    driver::host::HostView,
+    driver::{host::HostView, module::Rejection},
     packet::{Flag, Packet},
 };
 
@@ -64,6 +64,22 @@ pub enum HostWork {
     Fragment,
     /// IPv4 or IPv6 with a protocol that is not served, or options or extension headers that ask for an answer: an ICMP error is due.
     Unserved,
+    /// What a module rejected on its way in: its sender is told.
+    Rejected(Rejection),
+}
+
+impl HostWork {
+    /// Its number in traces.
+    pub const fn number(self) -> u64 {
+        match self {
+            Self::Arp => 0,
+            Self::Icmp => 1,
+            Self::Membership => 2,
+            Self::Fragment => 3,
+            Self::Unserved => 4,
+            Self::Rejected(_) => 5,
+        }
+    }
 }
 
 /// How shards are chosen.

@@ -123,6 +123,7 @@ pub(crate) fn change(stack: &Stack, change: &Change) -> Result<String, String> {
         Change::RemoveRoute { link, to, mark } => remove_route(stack, link, to, *mark),
         Change::Set { name, value } => set(stack, name, value),
         Change::LoadModule { toml } => modules::load_toml(stack, toml),
+        Change::ReplaceModule { toml } => modules::replace_toml(stack, toml),
         Change::UnloadModule { name } => {
             modules::unload(stack, name).map_err(|e| e.to_string())?;
             Ok(format!("module {name} is unloaded"))

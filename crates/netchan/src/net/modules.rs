@@ -3,7 +3,7 @@
 use std::{io, sync::Arc};
 
 use crate::{
-    config,
+    config::{self, ModuleKind},
     errno::invalid,
     net::Net,
     regime::{Layout, Regime},
@@ -91,6 +91,15 @@ impl Net {
     pub fn unload_module(&self, name: &str) -> io::Result<()> {
         unload(self.stack(), name)
     }
+
+    /// Gives a loaded module new settings, a firewall new rules, from one packet to the next: [`Module::configure`](crate::module::Module::configure).
+    /// What was done, in a sentence.
+    ///
+    /// # Errors
+    /// `InvalidInput`: there is none of this name, or it does not take them; it goes on with those that it has.
+    pub fn configure_module(&self, name: &str, settings: &str) -> io::Result<String> {
+        replace(self.stack(), name, settings).map_err(invalid)
+    }
 }
 
 fn load(stack: &Stack, module: Boxed) -> io::Result<()> {
@@ -161,6 +170,38 @@ pub(super) fn load_toml(stack: &Stack, toml: &str) -> Result<String, String> {
     }
 }
 
+/// Gives loaded modules the rules that `[[module]]` tables of a configuration describe; what was done.
+///
+/// # Errors
+/// Why not, in a sentence. The one that fails goes on with what it had, those before it have changed.
+pub(super) fn replace_toml(stack: &Stack, toml: &str) -> Result<String, String> {
+    let mut done = Vec::new();
+    for module in config::modules(toml)? {
+        let name = &module.name;
+        let (ModuleKind::Firewall(_), Some(rules)) = (&module.kind, &module.ruleset) else {
+            return Err(format!(
+                "module '{name}': a firewall's rules can be replaced; unload any other module, and load it again"
+            ));
+        };
+        done.push(format!("module {name}: {}", replace(stack, name, rules)?));
+    }
+    match done.is_empty() {
+        true => Err("there is no [[module]] in it".to_owned()),
+        false => Ok(done.join("; ")),
+    }
+}
+
+/// Gives a loaded module new settings; what was done, in a sentence.
+fn replace(stack: &Stack, name: &str, settings: &str) -> Result<String, String> {
+    let _changing = stack.control.modules.changing.lock();
+    let mut entries = stack.control.modules.entries().into_iter();
+    let entry = entries.find(|entry| entry.name == name);
+    let entry = entry.ok_or_else(|| format!("there is no module '{name}'"))?;
+    let look = Look::with_patience(stack, PATIENCE);
+    let configured = look.lock(|| entry.configure(settings));
+    configured.unwrap_or_else(|busy| Err(format!("module '{name}' keeps what it has: {busy}")))
+}
+
 fn late(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, why)
 }
@@ -177,6 +218,7 @@ fn each_half(stack: &Stack, look: &Look<'_>, entry: &Arc<Entry>, open: bool) -> 
     let mut all = Ok(());
     for number in 0..stack.driver.queues.len() {
         let received = look.receive(number, |half| {
+            change(&mut half.arrival_modules);
             change(&mut half.modules);
             change(&mut half.forward_modules);
         });

@@ -119,9 +119,14 @@ pub struct OwnLink {
 
 impl OwnLink {
     /// These modules look at what is received, passed on and sent.
-    pub fn set_modules(&mut self, modules: [HookChain; 3]) {
+    pub fn set_modules(&mut self, modules: [HookChain; 4]) {
         let (receive, interface) = (&mut self.receive, &mut self.interface);
-        [receive.modules, receive.forward_modules, interface.modules] = modules;
+        [
+            receive.arrival_modules,
+            receive.modules,
+            receive.forward_modules,
+            interface.modules,
+        ] = modules;
     }
 }
 

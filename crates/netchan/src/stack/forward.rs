@@ -14,6 +14,7 @@ use crate::{
     driver::{
         forward::{self, Way},
         interface::{Interface, Receive},
+        module::{Place, Side, registry::Answer},
     },
     limits::{self, BURSTS_PER_TURN},
     link::BURST,
@@ -44,17 +45,44 @@ pub(super) fn pass_on(
                 interface.refuse(forward::NO_ROUTE, &packet, now);
             }
             Ok(Way::On(link)) => {
-                let chain = &side.forward_modules;
-                if !chain.has_hooks() || chain.pass(&packet, now) {
+                if !side.forward_modules.has_hooks()
+                    || screen(side, interface, &mut packet, link, now)
+                {
                     stage(driver, side, link, packet); //                                  modules
                 }
             }
             // Modules see it there, at `in`.
-            Ok(Way::Ours(link)) => stage(driver, side, link, packet),
+            Ok(Way::Ours(link)) => {
+                packet.meta.interface = side.steer.interface(); // to them it came by this one
+                stage(driver, side, link, packet);
+            }
             Err(refusal) => interface.refuse(refusal, &packet, now),
         }
     }
     publish(driver, side); //                                                              channel
+}
+
+/// Shows the modules a packet that goes on by `link`; false: it does not.
+fn screen(
+    side: &Receive,
+    interface: &mut Interface,
+    packet: &mut Packet,
+    link: usize,
+    now: Instant,
+) -> bool {
+    let place = Place {
+        net: &side.host.net,
+        from: Side::Link(side.steer.interface()),
+        to: u8::try_from(link).map_or(Side::Unknown, Side::Link),
+    };
+    match side.forward_modules.pass(packet, place, now) {
+        Answer::Pass { .. } => true,
+        Answer::Drop => false,
+        Answer::Reject(what) => {
+            interface.tell_rejected(what, packet, now);
+            false
+        }
+    }
 }
 
 /// channel ──► tap ──► link, for what other links have received or say. Returns how many packets were taken.
@@ -64,10 +92,10 @@ pub(super) fn transmit_from_links(interface: &mut Interface, now: Instant) -> us
     let mut taken = 0;
     let mut rings = std::mem::take(&mut interface.forward_rings);
     for ring in &mut rings {
-        taken += ring.pop_batch(BURST * BURSTS_PER_TURN, |packet| {
+        taken += ring.pop_batch(BURST * BURSTS_PER_TURN, |mut packet| {
             if packet.meta.through.get() {
                 interface.forward(packet, now); //          channel, next hop, frame header
-            } else if !interface.modules.has_hooks() || interface.modules.pass(&packet, now) {
+            } else if interface.screen(&mut packet, now) {
                 interface.send(packet, now); //             the host's own: modules, check
             }
         });

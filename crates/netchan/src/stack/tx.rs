@@ -79,8 +79,8 @@ pub(super) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
     for (number, channel) in (first + 1..).zip(sooner).chain((1..).zip(later)) {
         // What a full link has no room for stays in the channels, which are as long as their shards have buffers: so they are pushed back.
         let most = interface.room().min(BURST * BURSTS_PER_TURN);
-        taken += channel.outgoing.pop_batch(most, |packet| {
-            if !interface.modules.has_hooks() || interface.modules.pass(&packet, now) {
+        taken += channel.outgoing.pop_batch(most, |mut packet| {
+            if interface.screen(&mut packet, now) {
                 interface.send(packet, now); // channel, modules, check, next hop, frame header
             }
         });
@@ -109,7 +109,7 @@ pub(super) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
 fn transmit(interface: &mut Interface, packets: &mut VecDeque<Packet>, now: Instant) {
     interface.refresh(now);
     if interface.modules.has_hooks() {
-        interface.modules.screen(packets, now); //                                         modules
+        packets.retain_mut(|packet| interface.screen(packet, now)); //                                         modules
     }
     if let Err(error) = interface.send_all(packets, now) {
         interface.link_failed(&error); //                                                  check, next hop, frame header; tap, link

@@ -2,6 +2,7 @@
 
 mod datagrams;
 mod fast_open;
+mod firewall;
 mod frames;
 mod groups;
 mod namespace;

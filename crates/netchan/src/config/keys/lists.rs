@@ -109,8 +109,8 @@ pub(super) const MODULE: &[Key] = &[
     Key {
         name: "kind",
         value: Example(r#""filter""#),
-        values: r#"`"filter"` (or `"firewall"`), `"limiter"`, `"ledger"`"#,
-        meaning: "what it does",
+        values: r#"`"filter"`, `"firewall"`, `"limiter"`, `"ledger"`"#,
+        meaning: "what it does; a firewall without a `file` is a filter",
         ..OF_MODULE
     },
     Key {
@@ -132,6 +132,36 @@ pub(super) const MODULE: &[Key] = &[
         value: Default(r#""pass""#),
         values: r#", `"drop"`"#,
         meaning: "of a filter: for what no rule matches",
+        ..OF_MODULE
+    },
+    Key {
+        name: "file",
+        value: Example(r#""rules.nft""#),
+        values: "a file; none",
+        meaning: "of a firewall: its rules, in nftables' words",
+        ..OF_MODULE
+    },
+    Key {
+        name: "ruleset",
+        value: Example(
+            r#""table inet t { chain c { type filter hook input priority 0; policy drop; }; }""#,
+        ),
+        values: "text; none",
+        meaning: "of a firewall: what the file says, in its place",
+        ..OF_MODULE
+    },
+    Key {
+        name: "flows",
+        value: Default("65536"),
+        values: "; 1 to 16,777,216",
+        meaning: "of a firewall: flows that it tracks, of some 200 bytes each",
+        ..OF_MODULE
+    },
+    Key {
+        name: "flows_each",
+        value: Default("4096"),
+        values: "; 1 to 16,777,216",
+        meaning: "of a firewall: flows of one source, of IPv6 of its /64",
         ..OF_MODULE
     },
     Key {

@@ -210,7 +210,7 @@ impl Interface {
             return false;
         };
         self.count(Counter::MembershipOut);
-        if !self.modules.has_hooks() || self.modules.pass(&packet, now) {
+        if self.screen(&mut packet, now) {
             self.stamp(destination, packet, now);
         }
         true

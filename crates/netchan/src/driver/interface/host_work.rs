@@ -41,6 +41,7 @@ impl Interface {
             HostWork::Fragment => return self.fragment_input(&packet, now),
             HostWork::Membership => self.igmp_input(&packet, now),
             HostWork::Unserved => self.unserved(&packet, now),
+            HostWork::Rejected(what) => self.tell_rejected(what, &packet, now),
         }
         FollowUp::Done
     }
@@ -190,7 +191,8 @@ impl Interface {
             Outcome::Waiting => {}
             Outcome::Complete(whole) => {
                 if let Some(buffer) = self.reassembled.alloc() {
-                    let mut packet_out = Packet::new(buffer, 0);
+                    // A frame header comes in front where it is passed on.
+                    let mut packet_out = Packet::new(buffer, HEADROOM);
                     packet_out.set_len(whole.len());
                     if packet_out.len() == whole.len() {
                         packet_out.bytes_mut().copy_from_slice(whole);
@@ -288,8 +290,23 @@ impl Interface {
         to_group: bool,
         now: Instant,
     ) {
+        if let Some((destination, packet)) = self.make_error(link, kind, about, to_group, now) {
+            self.say(destination, packet, now);
+        }
+    }
+
+    /// Makes it, with its destination; `None`: the rules allow none, or there is no buffer.
+    pub(super) fn make_error(
+        &mut self,
+        link: u8,
+        kind: error::Kind,
+        about: &[u8],
+        to_group: bool,
+        now: Instant,
+    ) -> Option<(IpAddr, Packet)> {
         let Some(buffer) = self.slab.alloc() else {
-            return self.count(Counter::NoTransmitBuffer);
+            self.count(Counter::NoTransmitBuffer);
+            return None;
         };
         let mut packet = Packet::new(buffer, HEADROOM);
         let host = self.host.clone();
@@ -298,14 +315,13 @@ impl Interface {
         let is_own = super::ends_of(about).is_some_and(|(source, _)| host.net.is_local(source));
         self.limiter.set_limits(host.limits_icmp);
         let limiter = (!is_own).then_some(&mut self.limiter);
-        match error::respond(kind, about, to_group, ours, limiter, now, room) {
-            Ok(response) => {
-                packet.set_len(response.len);
-                self.count(Counter::IcmpOut);
-                self.say(response.destination, packet, now);
-            }
-            Err(_) => self.slab.free(packet.into_buffer()),
+        if let Ok(response) = error::respond(kind, about, to_group, ours, limiter, now, room) {
+            packet.set_len(response.len);
+            self.count(Counter::IcmpOut);
+            return Some((response.destination, packet));
         }
+        self.slab.free(packet.into_buffer());
+        None
     }
 
     /// Datagrams whose fragments did not all come in time.

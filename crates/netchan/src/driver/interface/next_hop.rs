@@ -42,8 +42,9 @@ impl Interface {
         let Some((mac, packet)) = resolved else {
             return;
         };
-        // The hop cache does not know marks.
-        let is_sure = !self.host.net.routes.depends_on_mark(destination);
+        // The hop cache does not know marks, and saves a check that what a module has changed did not pass.
+        let is_sure =
+            !self.host.net.routes.depends_on_mark(destination) && !packet.meta.translated.get();
         if let Some(settled) = self.neighbors.settled(hop, now).filter(|_| is_sure) {
             self.hops.put(
                 &packet,

@@ -10,8 +10,11 @@ use crate::{
     channel::LinkEnd,
     driver::{
         host::HostView,
-        module::{self, registry::HookChain},
-        steer::{HostWork, Steer},
+        module::{
+            self, Place, Side,
+            registry::{Answer, HookChain},
+        },
+        steer::{HostWork, Steer, Verdict},
     },
     limits,
     link::{BURST, LinkError, LinkRx, closed::Closed},
@@ -55,6 +58,8 @@ pub struct Receive {
     pub refused: Vec<u64>,
     /// Taps that look at what comes in.
     taps: Point,
+    /// Modules that look at what arrives, before it is found whose it is.
+    pub arrival_modules: HookChain,
     /// Modules that look at what comes in.
     pub modules: HookChain,
     /// Modules that look at what came in and is passed on.
@@ -107,6 +112,7 @@ impl Receive {
             channels,
             backlogs,
             refused: vec![0; shards],
+            arrival_modules: HookChain::empty(module::Point::Arrival),
             modules: HookChain::empty(module::Point::In),
             forward_modules: HookChain::empty(module::Point::Forward),
             writer: id.writer,
@@ -137,6 +143,62 @@ impl Receive {
         if self.host.refresh().is_some() {
             self.steer.forget();
         }
+    }
+
+    /// Whether a module looks at what is received.
+    #[inline(always)]
+    pub fn has_hooks(&self) -> bool {
+        self.modules.has_hooks() || self.arrival_modules.has_hooks()
+    }
+
+    /// steer ──► arrival ──► steer ──► in: shows the modules a packet that was steered to `verdict`. What becomes of it; `None`: it was dropped.
+    ///
+    /// `own`: it never was on a link, but sent by this host; what comes `from` where `arrives` is not set has been seen on arrival before.
+    #[cold]
+    pub fn admit(
+        &mut self,
+        mut verdict: Verdict,
+        packet: &mut Packet,
+        (from, arrives, own): (Side, bool, bool),
+        now: Instant,
+    ) -> Option<Verdict> {
+        let place = Place {
+            net: &self.host.net,
+            from,
+            to: Side::Unknown,
+        };
+        if arrives && self.arrival_modules.has_hooks() {
+            if verdict == Verdict::Forward && self.is_wanted_whole(packet) {
+                return Some(Verdict::Host(HostWork::Fragment));
+            }
+            match self.arrival_modules.admit(verdict, packet, place, now) {
+                Answer::Pass { changed: false } => {}
+                Answer::Pass { changed: true } => {
+                    let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
+                    let again = self.steer.classify_ip(&self.host, packet, v6, own);
+                    verdict = again.unwrap_or_else(Verdict::Drop);
+                }
+                Answer::Drop => return None,
+                Answer::Reject(what) => return Some(Verdict::Host(HostWork::Rejected(what))),
+            }
+        }
+        if !self.modules.has_hooks() {
+            return Some(verdict);
+        }
+        match self.modules.admit(verdict, packet, place, now) {
+            Answer::Pass { .. } => Some(verdict),
+            Answer::Drop => None,
+            Answer::Reject(what) => Some(Verdict::Host(HostWork::Rejected(what))),
+        }
+    }
+
+    /// Whether it is a fragment of IPv4 on its way through, and a module wants those whole.
+    fn is_wanted_whole(&self, packet: &Packet) -> bool {
+        let &[first, _, _, _, _, _, a, b, ..] = packet.bytes() else {
+            return false;
+        };
+        let is_fragment = first >> 4 == 4 && u16::from_be_bytes([a, b]) & 0x3fff != 0;
+        is_fragment && self.arrival_modules.wants_whole()
     }
 
     /// Whether a burst brought something that the transmitting half has to see.

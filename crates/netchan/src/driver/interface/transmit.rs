@@ -10,6 +10,7 @@ use proto::{
 use super::{Interface, ends_of, hops};
 use crate::{
     counters::Counter,
+    driver::module::{Place, Side, registry::Answer},
     emit::frame::take_label,
     limits,
     link::{LinkError, LinkTx},
@@ -29,6 +30,29 @@ impl Interface {
             return self.frames.push_back(packet);
         }
         self.send_slowly(packet, now);
+    }
+
+    /// Shows the modules a packet that is to leave by this link; false: it does not.
+    #[inline(always)]
+    pub fn screen(&self, packet: &mut Packet, now: Instant) -> bool {
+        !self.modules.has_hooks() || self.ask_modules(packet, now)
+    }
+
+    #[cold]
+    fn ask_modules(&self, packet: &mut Packet, now: Instant) -> bool {
+        let net = &self.host.net;
+        let is_ours = ends_of(packet.bytes()).is_some_and(|ends| net.is_local(ends.1));
+        let place = Place {
+            net,
+            from: Side::Unknown,
+            to: if is_ours {
+                Side::Host
+            } else {
+                Side::Link(self.number)
+            },
+        };
+        // The sender of what is rejected is one of our own sockets: it hears nothing.
+        matches!(self.modules.pass(packet, place, now), Answer::Pass { .. })
     }
 
     /// Has the half of the link's first queue send what this one could not, and learns the next hops.
@@ -127,17 +151,19 @@ impl Interface {
     /// *check*: whether the sender may send this; then its destination.
     fn check(&self, packet: &Packet) -> Option<IpAddr> {
         let (source, destination) = ends_of(packet.bytes())?;
-        let may = self.host.net.is_local(source) && self.host.net.may_send(source, destination);
+        let net = &self.host.net;
+        let may = packet.meta.translated.get()
+            || net.is_local(source) && net.may_send(source, destination);
         may.then_some(destination)
     }
 
     /// Sends what the host itself has to say, past the modules.
-    pub(super) fn say(&mut self, destination: IpAddr, packet: Packet, now: Instant) {
+    pub(super) fn say(&mut self, destination: IpAddr, mut packet: Packet, now: Instant) {
         let link = self.link_to(destination);
         if link != self.number {
             return self.say_elsewhere(link, packet);
         }
-        if !self.modules.has_hooks() || self.modules.pass(&packet, now) {
+        if self.screen(&mut packet, now) {
             self.stamp(destination, packet, now);
         }
     }

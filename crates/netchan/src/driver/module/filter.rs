@@ -97,7 +97,7 @@ impl Module for Filter {
     fn describe(&self) -> String {
         let default = match self.rules.default {
             Verdict::Pass => "pass",
-            Verdict::Drop => "drop",
+            Verdict::Drop | Verdict::Reject(_) => "drop",
         };
         format!("{} rules, else {default}", self.rules.rules.len())
     }

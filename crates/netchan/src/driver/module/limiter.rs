@@ -172,7 +172,7 @@ impl Module for Limiter {
     }
     fn packet(&self, point: Point, packet: &View<'_>, now: Instant) -> Verdict {
         let peer = match point {
-            Point::In | Point::Forward => packet.source(),
+            Point::Arrival | Point::In | Point::Forward => packet.source(),
             Point::Out => packet.destination(),
         };
         let units = match self.limit.unit {

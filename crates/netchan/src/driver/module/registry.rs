@@ -4,7 +4,6 @@
 //! that it holds anyway: no atomic, no shared line. Loading a module passes through all halves; once that is done, the module sees every packet.
 
 use std::{
-    collections::VecDeque,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -22,7 +21,7 @@ use percore::{
 };
 use proto::{time::Instant, wire::ipv4::Protocol};
 
-use super::{Boxed, Module, Point, Verdict, View, is_name};
+use super::{Boxed, Draft, Module, Place, Point, Rejection, Rows, Verdict, is_name};
 use crate::giant::Concurrency;
 use crate::{
     driver::{
@@ -32,7 +31,7 @@ use crate::{
     errno::invalid,
     giant::Held,
     locks,
-    packet::Packet,
+    packet::{Flag, Packet},
     trace,
 };
 
@@ -50,6 +49,7 @@ pub struct Entry {
     pub points: Vec<Point>,
     /// It was there when the stack began.
     pub at_boot: bool,
+    wants_whole: bool,
     counts: PerCore<2>,
     /// `GOOD`, `FAILED` or `WITHDRAWN`.
     state: AtomicU8,
@@ -95,17 +95,32 @@ impl Entry {
 
     /// Its line about itself; `None`: it is under Giant, and that is held.
     pub fn describe(&self) -> Option<String> {
+        self.with(|module| module.describe())
+    }
+
+    /// What it lists, likewise.
+    pub fn rows(&self, what: Rows, now: Instant) -> Option<Vec<serde_json::Value>> {
+        self.with(|module| module.rows(what, now))
+    }
+
+    /// Gives it new settings, likewise.
+    pub fn configure(&self, settings: &str) -> Option<Result<String, String>> {
+        self.with(|module| module.configure(settings))
+    }
+
+    /// `None`: it is under Giant, and that is held.
+    fn with<R>(&self, ask: impl FnOnce(&dyn Module) -> R) -> Option<R> {
         match &self.body {
-            Body::Any(module) => Some(module.describe()),
+            Body::Any(module) => Some(ask(&**module)),
             Body::Giant(place, giant) => {
                 let held = giant.try_enter()?;
                 let modules = held.modules.try_borrow().ok()?;
-                Some(modules.get(*place)?.as_deref()?.describe())
+                Some(ask(modules.get(*place)?.as_deref()?))
             }
         }
     }
 
-    fn ask(&self, point: Point, view: &View<'_>, now: Instant) -> Verdict {
+    fn ask(&self, point: Point, packet: &mut Draft<'_>, now: Instant) -> Verdict {
         // Relaxed: the flag alone. Late by a packet, it is late by a panic.
         match self.state.load(Relaxed) {
             GOOD => {}
@@ -113,13 +128,13 @@ impl Entry {
             _ => return Verdict::Drop,
         }
         let call = || match &self.body {
-            Body::Any(module) => module.packet(point, view, now),
+            Body::Any(module) => module.rewrite(point, packet, now),
             Body::Giant(place, giant) => {
                 let held = giant.enter();
                 let modules = held.modules.borrow();
                 // Unloaded while the packet was on its way to it: then it has nothing to say.
                 let module = modules.get(*place).and_then(Option::as_deref);
-                module.map_or(Verdict::Pass, |module| module.packet(point, view, now))
+                module.map_or(Verdict::Pass, |module| module.rewrite(point, packet, now))
             }
         };
         // Its state may be halfway between two others now: it is not asked again.
@@ -163,6 +178,20 @@ impl Inside {
     }
 }
 
+/// What the modules of a chain say of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It goes on; `changed`: as another than it came.
+    Pass {
+        /// Whether a module has changed it.
+        changed: bool,
+    },
+    /// It goes nowhere.
+    Drop,
+    /// It goes nowhere, and its sender is told.
+    Reject(Rejection),
+}
+
 /// The hook chain of one half of an interface at one point of the path: its modules, in order, and what it needs to call them.
 pub struct HookChain {
     entries: Vec<Arc<Entry>>,
@@ -191,53 +220,74 @@ impl HookChain {
 
     /// Shows a received packet; false: it shall be dropped. What `steer` refused, ARP, neighbor discovery, IGMP, MLD and fragments pass.
     #[inline(never)]
-    pub fn admit(&self, verdict: steer::Verdict, packet: &Packet, now: Instant) -> bool {
+    pub fn admit(
+        &self,
+        verdict: steer::Verdict,
+        packet: &mut Packet,
+        place: Place<'_>,
+        now: Instant,
+    ) -> Answer {
         use steer::{HostWork, Verdict};
         match verdict {
+            // Those that are on their way to another host are seen on arrival, and where they are passed on.
+            Verdict::Forward if self.point == Point::Arrival => self.pass(packet, place, now),
             Verdict::Drop(_)
             | Verdict::Forward
             | Verdict::Frame(_)
-            | Verdict::Host(HostWork::Arp | HostWork::Fragment) => true,
+            | Verdict::Host(HostWork::Arp | HostWork::Fragment | HostWork::Rejected(_)) => {
+                Answer::Pass { changed: false }
+            }
             Verdict::Shard(_) | Verdict::Flow(_) | Verdict::Packet(_) | Verdict::Host(_) => {
-                self.pass(packet, now)
+                self.pass(packet, place, now)
             }
         }
     }
 
-    /// Shows a packet; false: it shall be dropped.
+    /// Whether a module wants IPv4 datagrams whole.
+    pub fn wants_whole(&self) -> bool {
+        self.entries.iter().any(|entry| entry.wants_whole)
+    }
+
+    /// Shows a packet.
     #[inline(never)]
-    pub fn pass(&self, packet: &Packet, now: Instant) -> bool {
-        let Some(mut view) = View::parse(packet.bytes()) else {
+    pub fn pass(&self, packet: &mut Packet, place: Place<'_>, now: Instant) -> Answer {
+        let (mut changed, mark) = (false, packet.meta.flow);
+        let Some(mut draft) = Draft::new(packet, place) else {
             // No IP packet: *check* lets none pass, and steer has let none.
-            return true;
+            return Answer::Pass { changed };
         };
+        let view = draft.view();
         let is_of_socket = matches!(view.protocol(), Protocol::TCP | Protocol::UDP);
-        if self.point == Point::Out && is_of_socket {
-            view = view.marked(packet.meta.flow);
-        }
         // What leaves its link is none, whatever it says (RFC 4861 §6.1: such have come over a router).
         let links_own = view.is_neighbor_discovery() || view.is_membership();
         if self.point != Point::Forward && links_own {
-            return true;
+            return Answer::Pass { changed };
+        }
+        if self.point == Point::Out && is_of_socket {
+            draft.mark(mark);
         }
         for entry in &self.entries {
             self.inside.enter(entry.id, now);
-            let verdict = entry.ask(self.point, &view, now);
+            let verdict = entry.ask(self.point, &mut draft, now);
             self.inside.leave();
             entry.counts.add(self.slot, SEEN, 1);
-            if verdict == Verdict::Drop {
+            let is_whole = !draft.is_changed() || {
+                changed = true;
+                draft.reread()
+            };
+            if verdict != Verdict::Pass || !is_whole {
                 entry.counts.add(self.slot, DROPPED, 1);
                 trace::note(trace::MODULE_DROP, [entry.id, self.slot as u64]);
-                return false;
+                return match verdict {
+                    Verdict::Reject(what) if is_whole => Answer::Reject(what),
+                    _ => Answer::Drop,
+                };
             }
         }
-        true
-    }
-
-    /// Shows packets, and drops those that it shall.
-    #[cold]
-    pub fn screen(&self, packets: &mut VecDeque<Packet>, now: Instant) {
-        packets.retain(|packet| self.pass(packet, now));
+        if changed && self.point == Point::Out {
+            packet.meta.translated = Flag::YES;
+        }
+        Answer::Pass { changed }
     }
 
     /// Adds a module that wants to look here.
@@ -258,7 +308,7 @@ pub struct Registry {
     pub giant: Arc<Giant>,
     entries: Mutex<Vec<Arc<Entry>>>,
     /// Where each half is, for each interface: receiving, transmitting, and receiving with what is passed on.
-    insides: Vec<[Arc<Inside>; 3]>,
+    insides: Vec<[Arc<Inside>; 4]>,
     next_id: AtomicU64,
     /// One at a time loads or unloads.
     pub changing: Mutex<()>,
@@ -302,6 +352,7 @@ impl Registry {
             return Err(invalid(format!("a stack takes {MODULES_MAX} modules")));
         }
         let points = module.module().points().to_vec();
+        let wants_whole = module.module().wants_whole();
         let body = match module {
             Boxed::Any(module) => Body::Any(module),
             Boxed::Giant(module) => {
@@ -314,6 +365,7 @@ impl Registry {
             name,
             points,
             at_boot,
+            wants_whole,
             counts: PerCore::new(2 * self.insides.len()),
             state: AtomicU8::new(GOOD),
             body,
@@ -348,18 +400,20 @@ impl Registry {
         self.entries.lock().clone()
     }
 
-    /// The lists of an interface: of what it receives, of what it passes on, of what it sends.
-    pub fn lists(&self, interface: usize) -> [HookChain; 3] {
-        [Point::In, Point::Forward, Point::Out].map(|point| self.chain(interface, point))
+    /// The lists of an interface: of what arrives, of what it receives, of what it passes on, of what it sends.
+    pub fn lists(&self, interface: usize) -> [HookChain; 4] {
+        [Point::Arrival, Point::In, Point::Forward, Point::Out]
+            .map(|point| self.chain(interface, point))
     }
 
     /// The list of an interface's half, with all modules that there are.
     fn chain(&self, interface: usize, point: Point) -> HookChain {
-        // The receiving half has two lists, and one slot among the counts.
+        // The receiving half has three lists, and one slot among the counts.
         let (inside, half) = match point {
             Point::In => (0, 0),
             Point::Out => (1, 1),
             Point::Forward => (2, 0),
+            Point::Arrival => (3, 0),
         };
         let mut chain = HookChain {
             entries: Vec::with_capacity(MODULES_MAX),
@@ -375,11 +429,12 @@ impl Registry {
 
     /// The module that a half of this interface is in just now, the point and since when; of the two halves, the receiving one.
     pub fn inside(&self, interface: usize) -> Option<(String, Point, Instant)> {
-        let halves =
-            self.insides
-                .get(interface)?
-                .iter()
-                .zip([Point::In, Point::Out, Point::Forward]);
+        let halves = self.insides.get(interface)?.iter().zip([
+            Point::In,
+            Point::Out,
+            Point::Forward,
+            Point::Arrival,
+        ]);
         let (id, point, since) = halves
             .filter_map(|(half, point)| half.read().map(|(id, since)| (id, point, since)))
             .next()?;

@@ -4,7 +4,7 @@ use proto::time::Instant;
 
 use crate::{
     counters::Counter,
-    driver::{interface::Receive, steer::Verdict},
+    driver::{interface::Receive, module::Side, steer::Verdict},
     limits::SHARDS_MAX,
     link::LinkError,
     packet::Packet,
@@ -33,7 +33,7 @@ pub(super) fn classify(
     now: Instant,
     mut deliver: impl FnMut(&mut Receive, usize, Packet),
 ) {
-    if side.modules.has_hooks() {
+    if side.has_hooks() {
         steer_past_modules(driver, side, now); //                                           steer, modules
     }
     while let Some(mut packet) = side.burst.pop_front() {
@@ -58,7 +58,8 @@ pub(super) fn classify(
 fn steer_past_modules(driver: &DriverSide, side: &mut Receive, now: Instant) {
     while let Some(mut packet) = side.burst.pop_front() {
         let verdict = side.steer.classify(&side.host, &mut packet);
-        if side.modules.admit(verdict, &packet, now) {
+        let from = Side::Link(side.steer.interface());
+        if let Some(verdict) = side.admit(verdict, &mut packet, (from, true, false), now) {
             sort(driver, side, verdict, packet, now);
         }
     }
@@ -84,7 +85,7 @@ pub(super) fn sort(
         }
         Verdict::Host(work) => {
             let link = side.steer.interface().into();
-            trace::note(trace::HOST_WORK, [link, work as u64]);
+            trace::note(trace::HOST_WORK, [link, work.number()]);
             side.host_work.push_back((work, packet));
         }
         Verdict::Packet(end) | Verdict::Frame(end) => give(driver, side, end, packet),

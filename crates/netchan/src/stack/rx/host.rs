@@ -7,6 +7,7 @@ use crate::{
     channel::PacketEnd,
     driver::{
         interface::{Interface, Receive, ends_of, host_work::FollowUp},
+        module::Side,
         steer::short,
     },
     flow::FlowKey,
@@ -53,9 +54,14 @@ fn follow_up(driver: &DriverSide, side: &mut Receive, more: FollowUp, now: Insta
             // Fragments in the name of an address of ours have passed as our own only.
             let own =
                 ends_of(packet.bytes()).is_some_and(|ends| driver.host.network().is_local(ends.0));
+            let from = Side::Link(side.steer.interface());
             match side.steer.classify_ip(&side.host, &mut packet, v6, own) {
-                Ok(verdict) if !side.modules.admit(verdict, &packet, now) => {}
-                Ok(verdict) => sort(driver, side, verdict, packet, now),
+                Ok(verdict) => {
+                    let whence = (from, true, own);
+                    if let Some(verdict) = side.admit(verdict, &mut packet, whence, now) {
+                        sort(driver, side, verdict, packet, now);
+                    }
+                }
                 Err(reason) => driver.counters.add(side.writer, reason, 1),
             }
         }
@@ -101,9 +107,19 @@ fn classify_returns(
             packet.meta.checksum_verified = Flag::YES; // our own
         }
         let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
+        let came_by = packet.meta.interface;
         match side.steer.classify_ip(&side.host, &mut packet, v6, true) {
-            Ok(verdict) if !side.modules.admit(verdict, &packet, now) => {}
-            Ok(verdict) => sort(driver, side, verdict, packet, now),
+            Ok(verdict) => {
+                let from = match packet.meta.through.get() {
+                    true => Side::Link(came_by),
+                    false => Side::Host,
+                };
+                // What came by another link has been seen there on arrival.
+                let whence = (from, false, true);
+                if let Some(verdict) = side.admit(verdict, &mut packet, whence, now) {
+                    sort(driver, side, verdict, packet, now);
+                }
+            }
             Err(reason) => interface.count(reason),
         }
     }
