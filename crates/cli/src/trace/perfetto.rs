@@ -115,21 +115,18 @@ pub fn export(found: &Value, pid: u32) -> Value {
     export.end(last);
     export.flows();
     export.written.sort_by_key(|w| (w.at, w.rank, w.duration));
-    let mut events = vec![metadata(pid, &Value::Null, "process_name", "netchan")];
+    let process =
+        json!({ "ph": "M", "name": "process_name", "pid": pid, "args": { "name": "netchan" } });
+    let mut events = vec![process];
     events.extend(threads.map(|thread| {
-        let name = super::label(thread);
-        metadata(pid, &thread["thread"], "thread_name", &name)
+        let (tid, args) = (&thread["thread"], json!({ "name": super::label(thread) }));
+        json!({ "ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": args })
     }));
     events.extend(export.written.into_iter().map(|written| written.event));
     json!({
         "traceEvents": events, "displayTimeUnit": "ns",
         "otherData": { "recorded": found["level"], "trigger": found["trigger"] },
     })
-}
-
-fn metadata(pid: u32, thread: &Value, what: &str, name: &str) -> Value {
-    let args = json!({ "name": name });
-    json!({ "ph": "M", "name": what, "pid": pid, "tid": thread, "args": args })
 }
 
 /// Microseconds, as the format wants them. Precision: since the machine started there were fewer than 2^52 ns for 52 days, then it is 2 ns.

@@ -60,7 +60,7 @@ fn options_that_make_no_sense(trace: Run<'_>) {
         (&["stop", "--stop-on", "drop"][..], "--stop-on is for"),
         (&["--stop-on", "drop"], "--stop-on is for"),
         (&["start", "--after", "5"], "--stop-on"),
-        (&["start", "--stop-on", "drop", "--after", "-1"], "--after"),
+        (&["start", "--stop-on", "drop", "--after=-1"], "--after"),
         (
             &["start", "--stop-on", "drop", "--after", "1048576"],
             "fewer than the 1024",

@@ -2,7 +2,7 @@
 //!
 //! One packet in [`STRIDE`] of those that a queue receives is timed; every one while details are recorded, or a latency is waited for. The link's
 //! thread writes the time into the packet itself, and how long it took to hand it over; the shard's holder does the rest. So no
-//! time is looked up for the others, nothing is shared, and a burst pays a subtraction, a packet one comparison (`lab/tests/system/instructions.txt`).
+//! time is looked up for the others, nothing is shared, and a burst pays a subtraction, a packet and a read one comparison each.
 //!
 //! Times are in ticks of 16 cycles (6 ns at 2.6 GHz), which fit into the space that a packet had to spare: 32 bits go round after 26 s.
 
