@@ -266,20 +266,15 @@ impl Shard {
         let mut pool = Shelf::new(segments, room.shelf, room.connections)?.pool();
         crate::memory::probe(room.connections * EACH + segments * PER_SEGMENT + TABLES)?;
         let defaults = Defaults::new(&host.tcp);
+        let largest = (defaults.config.receive_buffer).max(defaults.config.receive_buffer_max);
+        let shares = (shards, seed.derive(5));
         Ok(Self {
             number,
             shards,
             latest: now,
             slab,
             bursts,
-            memory: Memory::new(
-                memory,
-                number,
-                &mut pool,
-                room.connections,
-                (defaults.config.receive_buffer).max(defaults.config.receive_buffer_max),
-                (shards, seed.derive(5)),
-            ),
+            memory: Memory::new(memory, number, &mut pool, room.connections, largest, shares),
             segments: pool.available() as usize,
             pool,
             flows: HashTable::with_capacity(room.connections.min(limits::FLOWS_AT_FIRST)),
