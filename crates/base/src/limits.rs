@@ -134,8 +134,8 @@ pub const MODERATION_MAX: Duration = Duration::from_millis(10);
 pub const BACKGROUND_MAX: Duration = Duration::from_millis(100);
 /// Longest look before a sleep.
 pub const SPIN_MAX: Duration = Duration::from_millis(10);
-/// Slots of the channel from a link to each link, where packets are forwarded: 64 links would take 64 × 64 × 1,024 × 40 bytes = 160 MiB
-/// of address space, two take 160 KiB.
+/// Slots of the channel from a link to each link, where packets are forwarded: 64 links would take 64 × 64 × 1,024 × 48 bytes = 192 MiB
+/// of address space, two take 192 KiB.
 pub const FORWARD_RING: usize = 1_024;
 /// Buffers of an interface for what is forwarded and cannot stay where it was received: fragments, and packets that wait for a
 /// neighbour's address, which may take seconds.
@@ -200,6 +200,8 @@ pub const TRACE_THREADS: usize = 32;
 pub const TRACE_RECORDS: usize = 1_024;
 /// What the setting may be: a power of two within.
 pub const TRACE_EVENTS: RangeInclusive<usize> = 64..=1 << 20;
+/// Packets of a shard that are timed and wait to be read: with details recorded, what an ordinary receive window holds. 40 bytes each.
+pub const TIMED_PACKETS: usize = 256;
 /// Queues of one link that a stack uses.
 pub const QUEUES_MAX: usize = 16;
 /// Queues of all links together: a bit each in a word.

@@ -58,6 +58,10 @@ pub struct Meta {
     /// (`netchan_link::Segmentation::Offloaded`): most bytes of payload in each segment that it has to be cut into. Its checksum
     /// field holds the sum of the pseudo-header. 0: nothing is left to be done.
     pub segment: u16,
+    /// Of a packet whose way is timed: when its link gave it, in the trace's ticks. 0: of another.
+    pub seen: u32,
+    /// Of such a one: ticks from there until it was handed to its shard, at most what fits; 0: it was not, or not yet.
+    pub handed: u16,
     /// The interface it leaves by, or came in by.
     pub interface: u8,
     /// Its frame went to a link-layer group, from `steer`.
@@ -80,7 +84,9 @@ pub struct Meta {
     pub checksum_verified: Flag,
 }
 
-/// An owned packet: 40 bytes that travel by value through rings.
+const _: () = assert!(size_of::<Packet>() == 48, "it travels word by word");
+
+/// An owned packet: 48 bytes that travel by value through rings.
 #[derive(Debug)]
 pub struct Packet {
     buffer: Buffer,
@@ -191,6 +197,13 @@ impl Packet {
         room.copy_from_slice(bytes);
         packet.set_len(bytes.len());
         Ok(packet)
+    }
+    /// What tells it from every other packet whose way is timed ([`Meta::seen`]), for seconds: 52 bits.
+    #[inline]
+    pub fn timed_id(&self) -> u64 {
+        // Buffers start at cache lines of their own; those of one burst lie within 64 MiB.
+        let line = self.buffer.as_ptr().addr() as u64 >> 6; // widening: usize to u64
+        u64::from(self.meta.seen) << 20 | line & ((1 << 20) - 1)
     }
     /// Its buffer, for a local free.
     #[inline]

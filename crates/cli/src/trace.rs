@@ -1,5 +1,7 @@
 //! `netchan trace`: what running stacks have recorded, merged and in English; more of it on request.
 
+mod perfetto;
+
 use std::{fs, path::PathBuf, thread, time::Duration};
 
 use clap::ValueEnum;
@@ -10,7 +12,7 @@ use netchan::{
 use serde_json::{Value, json};
 
 use crate::{
-    failure::{Outcome, at, failed, usage},
+    failure::{Failure, Outcome, at, failed, usage},
     output::{print, print_json, printable},
     show::choose,
 };
@@ -19,9 +21,12 @@ use crate::{
 #[derive(clap::Args)]
 #[command(
     after_help = "What is rare is always recorded (setting trace = \"off|rare|all\" in the configuration file): connections that begin and end, \
-        losses, drops. `start` adds every burst, turn, hand-over and sleep, and what each thread spends its time on (netchan show stages), until `stop`. \
-        The newest 1024 events of each thread are kept.\n\n\
-        Examples:\n  netchan trace\n  netchan trace --event drop,tcp-timeout --follow\n  netchan trace start\n  netchan trace export --perfetto trace.json"
+        losses, drops. `start` adds every packet, burst, turn, hand-over and sleep, and what each thread spends its time on (netchan show stages), until \
+        `stop`. The newest 1024 events of each thread are kept (trace_events).\n\n\
+        With --stop-on the recording ends by itself: on a drop (of any kind, or for a reason that netchan show drops lists), on a packet that took longer from \
+        the link to the application, on a thread that hangs. `export` and netchan show trace say whether and why.\n\n\
+        Examples:\n  netchan trace\n  netchan trace --event drop,tcp-timeout --follow\n  netchan trace start --stop-on drop=udp_queue_full,latency=200us\n  \
+        netchan trace export --perfetto trace.json"
 )]
 pub struct Arguments {
     /// What to do (default: export)
@@ -30,9 +35,15 @@ pub struct Arguments {
     /// Only these events, by name (may be repeated)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     event: Vec<String>,
-    /// The newest so many
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    last: u64,
+    /// The newest so many (default: 1000, of a file for Perfetto all)
+    #[arg(long, value_name = "N")]
+    last: Option<u64>,
+    /// With start: until one of these comes: drop, drop=REASON, latency=TIME (200us, 5ms), watchdog
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    stop_on: Vec<String>,
+    /// With --stop-on: so many events are recorded after it (default: a quarter of what a thread keeps)
+    #[arg(long, value_name = "N", requires = "stop_on")]
+    after: Option<u64>,
     /// Go on until interrupted or the stack ends
     #[arg(long, conflicts_with_all = ["json", "perfetto"])]
     follow: bool,
@@ -68,23 +79,55 @@ pub fn trace(arguments: &Arguments) -> Outcome {
     // Its stacks have one trace: one of a process is asked for all.
     let mut stacks = choose(arguments.pid.as_deref())?;
     stacks.dedup_by_key(|stack| stack.pid);
-    match arguments.action.unwrap_or(Action::Export) {
-        Action::Start => switch(&stacks, "start"),
+    let action = arguments.action.unwrap_or(Action::Export);
+    if action != Action::Start && !arguments.stop_on.is_empty() {
+        return Err(usage("--stop-on is for `netchan trace start`"));
+    }
+    match action {
+        Action::Start => switch(&stacks, &start_request(arguments)?),
         Action::Stop => switch(&stacks, "stop"),
         Action::Export => export(arguments, &stacks),
     }
 }
 
-fn switch(stacks: &[Stack], word: &str) -> Outcome {
+/// `start`, and until when.
+///
+/// # Errors
+/// What would be two words of the request, or none.
+fn start_request(arguments: &Arguments) -> Result<String, Failure> {
+    let is_word = |word: &String| !word.is_empty() && word.chars().all(|c| c.is_ascii_graphic());
+    if let Some(word) = arguments.stop_on.iter().find(|word| !is_word(word)) {
+        return Err(usage(format!(
+            "--stop-on takes no `{}`",
+            word.escape_debug()
+        )));
+    }
+    let mut request = "start".to_owned();
+    if !arguments.stop_on.is_empty() {
+        request += &format!(" {}", arguments.stop_on.join(","));
+    }
+    if let Some(after) = arguments.after {
+        request += &format!(" {after}");
+    }
+    Ok(request)
+}
+
+fn switch(stacks: &[Stack], request: &str) -> Outcome {
     for stack in stacks {
-        let now = ask(stack, word)?;
+        let now = ask(stack, request)?;
         let level = printable(now["level"].as_str().unwrap_or("?"));
-        print(&format!("process {}: records {level}\n", stack.pid))?;
+        let until = now["trigger"]["why"].as_str().unwrap_or("");
+        let until = if until.is_empty() {
+            String::new()
+        } else {
+            format!(", {}", printable(until))
+        };
+        print(&format!("process {}: records {level}{until}\n", stack.pid))?;
     }
     Ok(())
 }
 
-fn ask(stack: &Stack, request: &str) -> Result<Value, crate::failure::Failure> {
+fn ask(stack: &Stack, request: &str) -> Result<Value, Failure> {
     stack.trace(request).map_err(|why| match why {
         // What it does not understand is what the user wrote.
         AskError::Refused(why) => usage(format!("process {}: {}", stack.pid, printable(&why))),
@@ -107,14 +150,20 @@ fn export(arguments: &Arguments, stacks: &[Stack]) -> Outcome {
         };
         ask(stack, &format!("read {last} {since}{names}"))
     };
-    let mut found = read(arguments.last, 0)?;
+    let most = if arguments.perfetto.is_some() {
+        u64::MAX
+    } else {
+        1000
+    };
+    let mut found = read(arguments.last.unwrap_or(most), 0)?;
     if arguments.json {
         found["cost"] = json!(cost_lines());
         return print_json(&found);
     }
     if let Some(file) = &arguments.perfetto {
-        return fs::write(file, format!("{}\n", perfetto(&found, stack.pid)))
-            .map_err(at(file.display()));
+        fs::write(file, format!("{}\n", perfetto::export(&found, stack.pid)))
+            .map_err(at(file.display()))?;
+        return print(&stopped(&found));
     }
     print(&format!("{}{}", head(&found), lines(&found)))?;
     if arguments.follow {
@@ -124,10 +173,7 @@ fn export(arguments: &Arguments, stacks: &[Stack]) -> Outcome {
 }
 
 /// Prints what comes, until the stack ends.
-fn follow(
-    read: impl Fn(u64, u64) -> Result<Value, crate::failure::Failure>,
-    mut found: Value,
-) -> Outcome {
+fn follow(read: impl Fn(u64, u64) -> Result<Value, Failure>, mut found: Value) -> Outcome {
     loop {
         thread::sleep(PAUSE);
         found = match read(u64::MAX, found["next"].as_u64().unwrap_or(0)) {
@@ -164,6 +210,7 @@ fn head(found: &Value) -> String {
         text += &format!("; {n} threads found no room for a trace");
     }
     text.push('\n');
+    text += &stopped(found);
     for thread in found["threads"].as_array().into_iter().flatten() {
         let core = thread["core"]
             .as_u64()
@@ -179,6 +226,27 @@ fn head(found: &Value) -> String {
         text += &format!("# {n} earlier events left out (--last)\n");
     }
     text
+}
+
+/// Whether the recording stops by itself, has done so, and why: a line, or none.
+fn stopped(found: &Value) -> String {
+    let trigger = &found["trigger"];
+    let (Some(state), Some(why)) = (trigger["state"].as_str(), trigger["why"].as_str()) else {
+        return String::new();
+    };
+    let mut line = format!("# {}: {}", printable(state), printable(why));
+    if let Some(at) = trigger["at_ns"].as_u64() {
+        line += &format!(", at {}", seconds(at));
+    }
+    if let Some(n @ 1..) = trigger["events_to_come"].as_u64() {
+        line += &format!("; {n} events are still to come");
+    }
+    line + "\n"
+}
+
+/// A moment, as the lines have it.
+fn seconds(at_ns: u64) -> String {
+    format!("{}.{:09} s", at_ns / 1_000_000_000, at_ns % 1_000_000_000)
 }
 
 /// A thread's name and number.
@@ -203,39 +271,12 @@ fn lines(found: &Value) -> String {
         let at = event["at_ns"].as_u64().unwrap_or(0);
         let word = |key: &str| printable(event[key].as_str().unwrap_or("?"));
         text += &format!(
-            "{:>6}.{:09} s  {:<24} {}: {}\n",
-            at / 1_000_000_000,
-            at % 1_000_000_000,
+            "{:>18}  {:<24} {}: {}\n",
+            seconds(at),
             label(thread_of(found, event)),
             word("event"),
             word("text")
         );
     }
     text
-}
-
-/// The JSON of ui.perfetto.dev: turns and sleeps as spans, everything else as instants; times in microseconds.
-fn perfetto(found: &Value, pid: u32) -> Value {
-    let mut events = Vec::new();
-    for thread in found["threads"].as_array().into_iter().flatten() {
-        events.push(json!({
-            "ph": "M", "name": "thread_name", "pid": pid, "tid": thread["thread"], "args": { "name": label(thread) },
-        }));
-    }
-    for event in found["events"].as_array().into_iter().flatten() {
-        let (phase, name) = match event["event"].as_str().unwrap_or("?") {
-            "turn-begin" => ("B", "turn"),
-            "turn-end" => ("E", "turn"),
-            "sleep" => ("B", "sleep"),
-            "wake" => ("E", "sleep"),
-            other => ("i", other),
-        };
-        // Precision: microseconds since the machine started are below 2^52.
-        let at_us = event["at_ns"].as_u64().unwrap_or(0) as f64 / 1e3;
-        events.push(json!({
-            "ph": phase, "name": name, "ts": at_us, "pid": pid, "tid": thread_of(found, event)["thread"], "s": "t",
-            "args": { "text": event["text"] },
-        }));
-    }
-    json!({ "traceEvents": events, "displayTimeUnit": "ns" })
 }

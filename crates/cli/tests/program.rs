@@ -1,9 +1,13 @@
 //! The program from outside: what it prints, where, and how it ends.
 
+#[path = "../src/trace/perfetto/decode.rs"]
+mod decode;
 #[path = "program/plots.rs"]
 mod plots;
 #[path = "../../../lab/tests/skips/mod.rs"]
 mod skips;
+#[path = "program/traces.rs"]
+mod traces;
 
 use std::{
     path::{Path, PathBuf},
@@ -463,53 +467,6 @@ fn watch_ends_with_an_interruption() {
         assert_eq!(done.status.code(), Some(0), "{arguments:?}: {done:?}");
         assert!(done.stderr.is_empty(), "{arguments:?}: {done:?}");
     }
-}
-
-#[test]
-fn trace_reads_what_a_stack_has_recorded() {
-    let runtime = Runtime::new("trace");
-    // The trace is the process's: a stack on a wire of its own, and a control socket where only this test looks.
-    let net = netchan::Net::builder()
-        .link("wire:trace-test")
-        .and_then(|builder| builder.address("10.0.0.1/24"))
-        .and_then(netchan::Builder::start)
-        .unwrap();
-    let _control = control::serve_in(&runtime.sockets(), |_: &str| None).unwrap();
-    let patience = std::time::Duration::from_millis(50);
-    let refused = net
-        .tcp()
-        .connect_timeout("10.0.0.9:7".parse().unwrap(), patience);
-    assert!(refused.is_err());
-    let pid = std::process::id().to_string();
-    let trace = |more: &[&str]| runtime.run(&[&["trace", "--pid", &pid], more].concat());
-    let (status, out, err) = trace(&[]);
-    assert_eq!((status, err.as_str()), (0, ""));
-    for part in [
-        "# a trace event takes",
-        "# netchan-link0 ",
-        "tcp-connect: shard=0",
-        "remote_port=7",
-    ] {
-        assert!(out.contains(part), "{part} is missing:\n{out}");
-    }
-    let (_, out, _) = trace(&["--event", "tcp-connect", "--last", "1", "--json"]);
-    let facts: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(facts["events"].as_array().unwrap().len(), 1);
-    assert_eq!(facts["events"][0]["event"], "tcp-connect");
-    let (status, _, err) = trace(&["--event", "nonsense"]);
-    assert!(status == 2 && err.contains("tcp-connect"), "{err}");
-    let (_, out, _) = trace(&["start"]);
-    assert_eq!(out, format!("process {pid}: records all\n"));
-    let (_, out, _) = trace(&["stop"]);
-    assert_eq!(out, format!("process {pid}: records rare\n"));
-    let file = runtime.0.join("trace.json");
-    let (status, ..) = trace(&["export", "--perfetto", file.to_str().unwrap()]);
-    let text = std::fs::read_to_string(&file).unwrap();
-    let facts: Value = serde_json::from_str(&text).unwrap();
-    assert!(
-        status == 0 && facts["traceEvents"][0]["ph"] == "M",
-        "{text}"
-    );
 }
 
 #[test]

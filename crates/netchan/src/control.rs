@@ -38,7 +38,7 @@ pub use trust::strangers;
 pub(crate) use trust::user_of;
 
 /// What can be asked for.
-pub const TOPICS: [&str; 19] = [
+pub const TOPICS: [&str; 20] = [
     "links",
     "addresses",
     "groups",
@@ -49,6 +49,7 @@ pub const TOPICS: [&str; 19] = [
     "shards",
     "threads",
     "stages",
+    "trace",
     "locks",
     "counters",
     "drops",

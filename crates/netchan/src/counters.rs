@@ -2,6 +2,8 @@
 
 use percore::counter::PerCore;
 
+use crate::trace::trigger;
+
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:literal,)*) => {
         /// A counter of the stack; its name and meaning are what `netchan show counters` prints.
@@ -224,6 +226,27 @@ counters! {
 
 const N: usize = Counter::ALL.len();
 
+impl Counter {
+    /// Whether it is a reason for which packets are dropped.
+    #[inline(always)]
+    pub const fn is_drop(self) -> bool {
+        DROPS[self as usize]
+    }
+}
+
+/// Which of them are: those whose names begin so. Made when this is compiled.
+const DROPS: [bool; N] = {
+    let (mut drops, mut i) = ([false; N], 0);
+    while i < N {
+        drops[i] = matches!(
+            Counter::ALL[i].name().as_bytes(),
+            [b'd', b'r', b'o', b'p', b'_', ..]
+        );
+        i += 1;
+    }
+    drops
+};
+
 /// The counters of one stack: a slot for each writer.
 #[derive(Debug)]
 pub struct Counters(PerCore<N>);
@@ -236,6 +259,10 @@ impl Counters {
     /// Adds; `writer` is the caller's own slot.
     #[inline]
     pub fn add(&self, writer: usize, counter: Counter, n: u64) {
+        // Where the counter is a constant, as nearly always, the first question costs nothing.
+        if counter.is_drop() && trigger::waits_for_drops() {
+            trigger::dropped(counter as usize, n);
+        }
         self.0.add(writer, counter as usize, n);
     }
     /// Everything that one writer has counted: it grows while that one does anything.

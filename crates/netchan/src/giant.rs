@@ -18,7 +18,10 @@ use percore::{
 
 use crate::{
     locks,
-    trace::stages::{self, Stage},
+    trace::{
+        self,
+        stages::{self, Stage},
+    },
 };
 
 pub use netchan_base::Concurrency;
@@ -80,8 +83,10 @@ impl<T: Default> Giant<T> {
         let before = stages::enter(Stage::Locks);
         let since = now_ns();
         let held = self.lock.lock();
+        let waited = now_ns().saturating_sub(since);
         add(&self.waits, 1);
-        add(&self.wait_ns, now_ns().saturating_sub(since));
+        add(&self.wait_ns, waited);
+        trace::detail(trace::GIANT_WAITED, [waited]);
         stages::back(before);
         held
     }

@@ -18,6 +18,7 @@ mod ports;
 #[cfg(test)]
 mod pressure_tests;
 mod receive_batch;
+mod samples;
 mod send_queue;
 mod shares;
 mod signed;
@@ -64,6 +65,7 @@ use self::{
     memory::Memory,
     peers::Peers,
     ports::Ports,
+    samples::Samples,
     send_queue::SendMemory,
     table::Table,
     time_wait::{TimeWaits, Waiting},
@@ -81,6 +83,7 @@ use crate::{
     link::{IP_MAX, Segmentation},
     memory::Account,
     packet::{HEADROOM, Packet},
+    trace,
 };
 
 /// Bytes of a buffer for text that leaves uncut.
@@ -175,6 +178,8 @@ pub struct Shard {
     /// The first packet of a datagram that is to be shown with its time stamps, as a frame.
     kept: Vec<u8>,
     stamped: Option<Stamped>,
+    /// Packets that are timed.
+    pub(crate) samples: Samples,
 }
 
 /// How many buffers to send from: fewer where each is large.
@@ -261,20 +266,15 @@ impl Shard {
         let mut pool = Shelf::new(segments, room.shelf, room.connections)?.pool();
         crate::memory::probe(room.connections * EACH + segments * PER_SEGMENT + TABLES)?;
         let defaults = Defaults::new(&host.tcp);
+        let largest = (defaults.config.receive_buffer).max(defaults.config.receive_buffer_max);
+        let shares = (shards, seed.derive(5));
         Ok(Self {
             number,
             shards,
             latest: now,
             slab,
             bursts,
-            memory: Memory::new(
-                memory,
-                number,
-                &mut pool,
-                room.connections,
-                (defaults.config.receive_buffer).max(defaults.config.receive_buffer_max),
-                (shards, seed.derive(5)),
-            ),
+            memory: Memory::new(memory, number, &mut pool, room.connections, largest, shares),
             segments: pool.available() as usize,
             pool,
             flows: HashTable::with_capacity(room.connections.min(limits::FLOWS_AT_FIRST)),
@@ -311,6 +311,7 @@ impl Shard {
             datagram: Vec::with_capacity(1 << 16),
             kept: Vec::new(),
             stamped: None,
+            samples: Samples::new(number),
             host,
             defaults,
             counters,
@@ -331,6 +332,10 @@ impl Shard {
 
     #[inline]
     fn count(&self, counter: Counter) {
+        if counter.is_drop() {
+            let (shard, reason) = (self.number as u64, counter as u64);
+            trace::note(trace::SHARD_DROP, [shard, reason]);
+        }
         self.counters.add(self.number, counter, 1);
     }
 

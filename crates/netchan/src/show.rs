@@ -11,6 +11,7 @@ mod groups;
 pub(crate) mod look;
 pub(crate) mod settings;
 mod sockets;
+mod stages;
 
 use self::look::{Busy, Look};
 use crate::{
@@ -32,7 +33,7 @@ use crate::{
         watch::{self, State as Doing},
     },
     tap::{self, Way},
-    trace::stages::{self, Stage},
+    trace,
 };
 
 /// A topic's facts; `None`: no such topic.
@@ -57,7 +58,8 @@ pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
         "modules" => modules(stack, now),
         "rules" => listed(stack, look, Rows::Rules, now),
         "flows" => listed(stack, look, Rows::Flows, now),
-        "stages" => stages(),
+        "stages" => stages::rows(stack, look),
+        "trace" => vec![trace::summary()],
         "taps" => taps(stack),
         _ => return None,
     }))
@@ -407,23 +409,6 @@ fn threads(stack: &Stack, now: Instant) -> Vec<Value> {
         .iter()
         .map(|pulse| row(pulse))
         .collect()
-}
-
-/// What each thread spends its time on; while that is switched off (`netchan trace start` switches it on), what it spent before.
-fn stages() -> Vec<Value> {
-    let row = |spent: stages::Spent| {
-        let all = spent.ns.iter().sum::<u64>().max(1) as f64; // precision: shares
-        let mut row = json!({ "thread": spent.thread });
-        for (stage, ns) in Stage::ALL.iter().zip(spent.ns) {
-            row[format!("{}_ns", stage.name())] = json!(ns);
-        }
-        let shares = Stage::ALL.iter().zip(spent.ns);
-        let shares =
-            shares.map(|(stage, ns)| format!("{} {:.0} %", stage.name(), 100.0 * ns as f64 / all));
-        row["shares"] = json!(shares.collect::<Vec<_>>().join(", "));
-        row
-    };
-    stages::read().into_iter().map(row).collect()
 }
 
 fn counters(stack: &Stack) -> Vec<Value> {

@@ -6,11 +6,14 @@
 //!
 //! Rings and level belong to the process, as threads do: where several stacks live in one process, their events are in one log.
 
+pub(crate) mod latency;
 mod log;
 mod rings;
 pub mod stages;
+mod stop_on;
 #[cfg(test)]
 mod tests;
+pub(crate) mod trigger;
 
 use std::{
     fmt,
@@ -22,7 +25,7 @@ pub use percore::trace::{Cost, Offset};
 use percore::trace::{Event, Table};
 
 pub(crate) use self::rings::{Sums, each as each_thread, here};
-pub(crate) use self::{log::answer, rings::events, rings::prepare};
+pub(crate) use self::{log::answer, log::summary, rings::events, rings::prepare};
 
 // ---- The events. A number is a place in the table below; `netchan trace --event` takes the names. -------------------------------------
 
@@ -137,6 +140,58 @@ pub(crate) const BACKLOG_FULL: Event<3> = Event::new(
     "{link} dropped {packets}: another thread holds {shard}, and its backlog is full",
 );
 
+// Of the packets that are timed (`latency`), while details are recorded all: `{packet hex}` is the same from the link to the application.
+pub(crate) const PACKET_IN: Event<3> =
+    Event::new(33, "packet-in", "{link} brought {packet hex}, {size bytes}");
+pub(crate) const PACKET_HANDED: Event<3> = Event::new(
+    34,
+    "packet-hand",
+    "{link} hands {packet hex} over to {shard}",
+);
+pub(crate) const PACKET_TAKEN: Event<2> =
+    Event::new(35, "packet-take", "{shard} takes {packet hex}");
+pub(crate) const PACKET_DONE: Event<2> =
+    Event::new(36, "packet-done", "{shard} is through with {packet hex}");
+pub(crate) const PACKET_WOKE: Event<2> = Event::new(
+    37,
+    "packet-wake",
+    "{shard} calls the waiters for what {packet hex} brought",
+);
+pub(crate) const PACKET_READ: Event<3> = Event::new(
+    38,
+    "packet-read",
+    "the application has read {packet hex} of {shard}, {after ns} behind the link",
+);
+pub(crate) const SHARD_DROP: Event<2> =
+    Event::new(39, "shard-drop", "{shard} dropped a packet, {reason}");
+pub(crate) const DEPTH_IN: Event<3> = Event::new(
+    40,
+    "depth-in",
+    "in the channel from {queue} to {shard} are {packets}",
+);
+pub(crate) const DEPTH_OUT: Event<3> = Event::new(
+    41,
+    "depth-out",
+    "in the channel from {shard} to {queue} are {packets}",
+);
+pub(crate) const GIANT_WAITED: Event<1> =
+    Event::new(42, "giant-waited", "waited for Giant for {time ns}");
+pub(crate) const THREAD_HANGS: Event<1> = Event::new(
+    43,
+    "thread-hangs",
+    "{thread} has not come out of its turn for a second",
+);
+pub(crate) const SHARD_HANGS: Event<2> = Event::new(
+    44,
+    "shard-hangs",
+    "no thread has taken one of the {packets} of {shard} for a second",
+);
+pub(crate) const TRIGGERED: Event<2> = Event::new(
+    45,
+    "trigger",
+    "what was waited for has come: {cause} (0 drop, 1 latency, 2 hanging thread, 3 hanging shard), {figure}",
+);
+
 /// All of them.
 pub(crate) static EVENTS: Table = Table::new(&[
     THREAD.line(),
@@ -172,6 +227,19 @@ pub(crate) static EVENTS: Table = Table::new(&[
     HANDED_ON.line(),
     HANDED_BACKLOG.line(),
     BACKLOG_FULL.line(),
+    PACKET_IN.line(),
+    PACKET_HANDED.line(),
+    PACKET_TAKEN.line(),
+    PACKET_DONE.line(),
+    PACKET_WOKE.line(),
+    PACKET_READ.line(),
+    SHARD_DROP.line(),
+    DEPTH_IN.line(),
+    DEPTH_OUT.line(),
+    GIANT_WAITED.line(),
+    THREAD_HANGS.line(),
+    SHARD_HANGS.line(),
+    TRIGGERED.line(),
 ]);
 
 /// How much is recorded.
@@ -217,6 +285,12 @@ impl FromStr for Level {
 const RARE_ON: u8 = 1;
 const DETAILS_ON: u8 = 2;
 pub(crate) const STAGES_ON: u8 = 4;
+// What is waited for (`trigger`).
+const ARMED_DROP: u8 = 8;
+const ARMED_LATENCY: u8 = 16;
+const ARMED_WATCHDOG: u8 = 32;
+/// It has come: a few more events, then none.
+const STOPPING: u8 = 64;
 
 /// Read by all, written hardly ever: alone on its cache lines.
 #[repr(align(128))]
@@ -224,8 +298,9 @@ struct Flags(AtomicU8);
 
 static FLAGS: Flags = Flags(AtomicU8::new(RARE_ON));
 
-/// Sets what this process records from now on.
+/// Sets what this process records from now on, until something else is said: nothing stops it by itself.
 pub(crate) fn set_level(level: Level) {
+    trigger::disarm();
     let bits = match level {
         Level::Off => 0,
         Level::Rare => RARE_ON,
@@ -285,7 +360,11 @@ pub(crate) fn note<const N: usize>(event: Event<N>, args: [u64; N]) {
 #[cold]
 #[inline(never)]
 fn record<const N: usize>(flag: u8, event: Event<N>, args: [u64; N]) {
-    if has(flag) && here().is_some() {
+    let flags = FLAGS.0.load(Relaxed);
+    if flags & flag == 0 || (flags & STOPPING != 0 && !trigger::passes()) {
+        return;
+    }
+    if here().is_some() {
         percore::trace::event(event, args);
     }
 }

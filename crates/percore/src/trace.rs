@@ -23,6 +23,7 @@ mod reader;
 mod tests;
 #[cfg(not(loom))]
 mod thread;
+mod trigger;
 
 pub use event::{ARGS_MAX, Event, Line, Table};
 #[cfg(not(loom))]
@@ -31,6 +32,7 @@ pub use place::bytes;
 pub use reader::{Missed, Reader, Record};
 #[cfg(not(loom))]
 pub use thread::{Attached, attach, event};
+pub use trigger::{Pass, State, Trigger};
 
 use crate::clock;
 use place::{Memory, Place};

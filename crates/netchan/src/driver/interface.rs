@@ -238,6 +238,11 @@ impl Interface {
         &self.host.net.interfaces[usize::from(self.number)]
     }
 
+    /// The number of its queue among those of all links.
+    pub const fn queue_number(&self) -> u64 {
+        ((self.writer - 1).saturating_sub(self.channels.len()) / 2) as u64
+    }
+
     /// Its number.
     pub const fn number(&self) -> u8 {
         self.number

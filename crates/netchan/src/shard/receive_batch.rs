@@ -40,6 +40,23 @@ impl ReceiveBatch<'_> {
     /// Takes a packet that `steer` sent here: it starts at its IP header, and its `meta` is filled in.
     #[inline(always)]
     pub fn input(&mut self, packet: Packet) {
+        if packet.meta.seen != 0 {
+            return self.input_timed(packet);
+        }
+        self.input_untimed(packet);
+    }
+
+    /// The same for one whose way is timed.
+    #[cold]
+    #[inline(never)]
+    fn input_timed(&mut self, mut packet: Packet) {
+        let timed = self.shard.begin_timed(&mut packet);
+        self.input_untimed(packet);
+        self.shard.end_timed(&timed);
+    }
+
+    #[inline(always)]
+    fn input_untimed(&mut self, packet: Packet) {
         if packet.meta.protocol == Protocol::TCP && !packet.meta.undeliverable.get() {
             return self.tcp_input(packet);
         }

@@ -41,6 +41,7 @@ pub use self::{
 use super::{
     Addresses, Binding, Shard, Shelf,
     bound::{Member, Place},
+    samples::Reader,
     wakers::Wakers,
     widen,
 };
@@ -384,6 +385,7 @@ impl Shard {
             return self.pool.shelf_mut().free(place);
         }
         self.udp_queued += 1;
+        self.samples.queued(number, socket.queue.len());
         packet.pull(headers);
         packet.truncate(len);
         socket.queued += len + limits::UDP_OVERHEAD;
@@ -579,6 +581,7 @@ impl Shard {
     /// Closes it.
     pub fn udp_close(&mut self, number: u32) {
         self.udp_take_out(number);
+        self.samples.forget(Reader::Udp(number));
         if let Some(socket) = self.udp.remove(number) {
             self.udp_queued -= socket.queue.len();
             for waiting in socket.queue {

@@ -293,6 +293,7 @@ impl Stack {
             let mut woken = WOKEN.try_with(RefCell::take).unwrap_or_default();
             std::mem::swap(&mut woken, &mut held.shard.woken);
             let passed = std::mem::take(&mut held.shard.passed);
+            held.shard.samples.woke();
             drop(held);
             if !passed.is_empty() {
                 self.pass_on(passed, now);

@@ -29,11 +29,15 @@ use super::{
     tx,
 };
 use crate::{
+    channel::ShardEnd,
     driver::interface::Receive,
     limits::BURSTS_PER_TURN,
     link::BURST,
     shard::Shard,
-    trace::stages::{self, Stage},
+    trace::{
+        self,
+        stages::{self, Stage},
+    },
 };
 
 impl Stack {
@@ -149,10 +153,23 @@ pub(super) fn take_received(held: &mut Held, now: Instant) -> bool {
     };
     let mut taken = 0;
     let mut batch = shard.receive_batch(now);
-    for channel in channels {
+    for channel in channels.iter_mut() {
         taken += channel
             .received
             .pop_batch(BURST * BURSTS_PER_TURN, |packet| batch.input(packet));
     }
+    drop(batch);
+    if taken > 0 && trace::is_watched() {
+        tell_depths(shard.number(), channels);
+    }
     taken > 0
+}
+
+/// What is left in a shard's channels.
+#[cold]
+fn tell_depths(shard: usize, channels: &mut [ShardEnd]) {
+    for (queue, channel) in channels.iter_mut().enumerate() {
+        let waiting = channel.received.len() as u64;
+        trace::detail(trace::DEPTH_IN, [queue as u64, shard as u64, waiting]);
+    }
 }

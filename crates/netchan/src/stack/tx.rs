@@ -55,6 +55,11 @@ pub(super) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) -> u64 {
             LinkAccess::Channels(channels) => {
                 let channel = &mut channels[number];
                 channel.outgoing.push_batch(outbox);
+                if trace::is_watched() {
+                    let waiting = channel.outgoing.capacity() - channel.outgoing.room();
+                    let depth = [own as u64, number as u64, waiting as u64];
+                    trace::detail(trace::DEPTH_OUT, depth);
+                }
                 if stack.driver.lane_of(number).leader.is_led() {
                     queues |= 1 << number;
                     continue;
@@ -95,13 +100,24 @@ pub(super) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
     if !interface.forward_rings.is_empty() {
         taken += forward::transmit_from_links(interface, now);
     }
-    if taken > 0 {
+    if taken > 0 && trace::is_watched() {
         trace::detail(trace::LINK_OUT, [interface.number().into(), taken as u64]);
+        tell_depths(interface);
     }
     if taken > 0 || interface.has_frames() {
         flush(interface, now);
     }
     taken
+}
+
+/// What is left in the channels.
+#[cold]
+fn tell_depths(interface: &mut Interface) {
+    let queue = interface.queue_number();
+    for (shard, channel) in interface.channels.iter_mut().enumerate() {
+        let waiting = channel.outgoing.len() as u64;
+        trace::detail(trace::DEPTH_OUT, [shard as u64, queue, waiting]);
+    }
 }
 
 /// modules ──► check ──► tap ──► link, for packets that were handed over by a call.

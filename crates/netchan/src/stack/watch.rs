@@ -30,6 +30,7 @@ use crate::{
     trace::{
         self,
         stages::{self, Stage},
+        trigger::{self, Cause},
     },
 };
 
@@ -253,6 +254,9 @@ fn look_at_shard(stack: &Stack, number: usize, seen: &mut (u64, u32)) {
     }
     seen.1 = seen.1.saturating_add(1);
     if seen.1 >= LOOKS && !cell.forsaken.swap(true, Relaxed) {
+        let (shard, packets) = (number as u64, waiting as u64);
+        trace::note(trace::SHARD_HANGS, [packets, shard]);
+        trigger::watchdog(Cause::Shard(u32::try_from(number).unwrap_or(u32::MAX)));
         let ends_at = match &cell.backlog {
             Some(_) => format!("its lock: {}", suspects(stack, stack.clock.now())),
             None => format!("its leader: {}", cell.leader.holder()),
@@ -292,6 +296,9 @@ fn look(stack: &Stack, pulse: &Pulse, seen: &mut (u64, u32), now: Instant) {
     }
     seen.1 = seen.1.saturating_add(1);
     if word & MASK == TURNING && seen.1 >= LOOKS && !pulse.stuck.swap(true, Relaxed) {
+        let thread = pulse.thread.load(Relaxed);
+        trace::note(trace::THREAD_HANGS, [thread.into()]);
+        trigger::watchdog(Cause::Thread(thread));
         tracing::error!(
             target: "netchan::watch",
             thread = %pulse.name,

@@ -1,16 +1,19 @@
 //! What the trace holds, merged and in English: the answers that `netchan trace` gets over the control socket.
 //!
-//! A request is `start`, `stop`, or `read LAST SINCE [NAME,NAME…]`: the newest LAST events whose stamps are not before SINCE (0: any).
+//! A request is `start`, `start WHAT[,WHAT…] [AFTER]` (until AFTER events behind the first of these, see `stop_on`), `stop`, or `read LAST SINCE [NAME,NAME…]`: the newest LAST events whose stamps are not before SINCE (0: any).
 //! Whatever it says, the answer is bounded by the size of the rings, and no thread that carries packets notices.
 
 use percore::{
     clock,
-    trace::{Missed, Record},
+    trace::{Line, Missed, Record},
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{DROP, EVENTS, Level, level, rings, set_level};
-use crate::{counters::Counter, trace::stages};
+use super::{
+    DROP, EVENTS, Level, SHARD_DROP, latency, level, rings, set_level, stages, stop_on,
+    trigger::{self, Wanted},
+};
+use crate::counters::Counter;
 
 /// Answers one request.
 ///
@@ -25,15 +28,15 @@ pub(crate) fn answer(request: &str) -> Result<Value, String> {
         words.next(),
         words.next(),
     ) {
-        (Some("start"), None, ..) => {
-            set_level(Level::All);
-            stages::switch(true);
-            Ok(json!({ "level": level().name() }))
+        (Some("start"), None, ..) => Ok(start(Wanted::default(), 0)),
+        (Some("start"), Some(wanted), after, None, _) => {
+            Ok(start(stop_on::parse(wanted)?, stop_on::after(after)?))
         }
         (Some("stop"), None, ..) => {
             set_level(Level::Rare);
             stages::switch(false);
-            Ok(json!({ "level": level().name() }))
+            latency::begin_anew();
+            Ok(switched())
         }
         (Some("read"), Some(last), Some(since), names, None) => {
             let number = |text: &str| {
@@ -43,8 +46,65 @@ pub(crate) fn answer(request: &str) -> Result<Value, String> {
             let last = usize::try_from(number(last)?).unwrap_or(usize::MAX);
             Ok(read(last, number(since)?, &wanted(names)?))
         }
-        _ => Err("trace takes start, stop, or read LAST SINCE [NAME,NAME…]".to_owned()),
+        _ => Err(
+            "trace takes start [WHAT[,WHAT…] [AFTER]], stop, or read LAST SINCE [NAME,NAME…]"
+                .to_owned(),
+        ),
     }
+}
+
+/// Records details from now on, until what is wanted has come.
+fn start(wanted: Wanted, after: u64) -> Value {
+    set_level(Level::All);
+    stages::switch(true);
+    latency::begin_anew();
+    trigger::arm(wanted, after);
+    switched()
+}
+
+fn switched() -> Value {
+    json!({ "level": level().name(), "trigger": Clock::now().trigger() })
+}
+
+/// One moment by both clocks.
+struct Clock {
+    cycles: u64,
+    ns: u64,
+}
+
+impl Clock {
+    fn now() -> Self {
+        Self {
+            cycles: clock::cycles(),
+            ns: clock::now_ns(),
+        }
+    }
+
+    /// When a counter showed `stamp`.
+    fn at_ns(&self, stamp: u64) -> u64 {
+        let ago = clock::cycles_to_ns(self.cycles.saturating_sub(stamp));
+        self.ns.saturating_sub(ago)
+    }
+
+    fn trigger(&self) -> Value {
+        stop_on::state(|stamp| self.at_ns(stamp))
+    }
+}
+
+/// What is recorded, where, and what stops it: for `netchan show trace`.
+pub(crate) fn summary() -> Value {
+    let (threads, without, _) = rings::each();
+    let written = threads.iter().map(|thread| thread.reader.written());
+    let clock = Clock::now();
+    let trigger = clock.trigger();
+    let ago = trigger["at_ns"]
+        .as_u64()
+        .map(|at| clock.ns.saturating_sub(at));
+    json!({
+        "recorded": level().name(), "threads": threads.len(), "threads_without": without,
+        "events_each": rings::events(), "written": written.sum::<u64>(),
+        "stop": trigger["state"], "why": trigger["why"], "ago_ns": ago, "events_to_come": trigger["events_to_come"],
+    })
 }
 
 /// The numbers of the events with these names; empty: all.
@@ -75,7 +135,7 @@ fn wanted(names: Option<&str>) -> Result<Vec<u16>, String> {
 
 fn read(last: usize, since: u64, wanted: &[u16]) -> Value {
     // Before the first look, so that the next reader misses nothing that is written meanwhile.
-    let (begin, now_ns) = (clock::cycles(), clock::now_ns());
+    let clock = Clock::now();
     let (mut threads, without, _) = rings::each();
     let mut found: Vec<(Record, usize)> = Vec::new();
     let mut rows = Vec::new();
@@ -95,17 +155,33 @@ fn read(last: usize, since: u64, wanted: &[u16]) -> Value {
     found.sort_by_key(|(record, _)| record.stamp);
     let left_out = found.len().saturating_sub(last);
     let event = |(record, number): &(Record, usize)| {
-        let ago = clock::cycles_to_ns(begin.saturating_sub(record.stamp));
         json!({
-            "at_ns": now_ns.saturating_sub(ago), "thread": number,
+            "at_ns": clock.at_ns(record.stamp), "thread": number,
             "event": EVENTS.get(record.event).map_or("unknown", |line| line.name), "text": describe(record),
+            "args": arguments(record),
         })
     };
     let events: Vec<_> = found.iter().skip(left_out).map(event).collect();
     json!({
-        "level": level().name(), "now_ns": now_ns, "next": begin, "left_out": left_out, "threads_without": without,
-        "threads": rows, "events": events,
+        "level": level().name(), "trigger": clock.trigger(), "now_ns": clock.ns, "next": clock.cycles, "left_out": left_out,
+        "threads_without": without, "threads": rows, "events": events,
     })
+}
+
+/// A record's figures by name.
+fn arguments(record: &Record) -> Map<String, Value> {
+    let names = EVENTS
+        .get(record.event)
+        .into_iter()
+        .flat_map(Line::arguments);
+    let named = names.zip(record.args).map(|((name, unit), value)| {
+        let name = match unit {
+            "" | "hex" => name.to_owned(),
+            unit => format!("{name}_{unit}"),
+        };
+        (name, json!(value))
+    });
+    named.collect()
 }
 
 /// A record in English, without its name.
@@ -114,7 +190,8 @@ fn describe(record: &Record) -> String {
     let text = text
         .split_once(": ")
         .map_or(text.as_str(), |(_, rest)| rest);
-    let reason = (record.event == DROP.id())
+    let reason = [DROP.id(), SHARD_DROP.id()]
+        .contains(&record.event)
         .then(|| usize::try_from(record.args[1]).ok())
         .flatten();
     match reason.and_then(|reason| Counter::ALL.get(reason)) {

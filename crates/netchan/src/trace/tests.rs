@@ -1,5 +1,8 @@
 //! What happens to a connection, as the trace tells it; and how it is asked for.
 
+mod latencies;
+mod triggers;
+
 use std::{
     io::{IoSlice, IoSliceMut},
     net::SocketAddr,
@@ -13,6 +16,7 @@ use super::{EVENTS, Level, answer, here, level, note, set_level};
 use crate::{
     Clock, Net, Regime, Threads,
     api::{Domain, Kind, ReceiveFlags},
+    counters::Counter,
     link::wire,
     socket::{Socket, SocketOption},
     trace::stages::{self, Stage},
@@ -303,6 +307,34 @@ fn what_should_not_be_asked_is_refused() {
         "read 1 0 drop x",
         "read 99999999999999999999999 0",
         "start now",
+        "start 16",
+        "start drop x",
+        "start drop -1",
+        "start drop 1048576",
+        "start drop 99999999999999999999999",
+        "start drop ",
+        "start drop 16 ",
+        "start drop 16 x",
+        "start  16",
+        "start ,",
+        "start drop,drop",
+        "start drop=",
+        "start drop=nonsense",
+        "start drop=frames_in",
+        "start latency",
+        "start latency=",
+        "start latency=us",
+        "start latency=200",
+        "start latency=-1us",
+        "start latency=0us",
+        "start latency=999ns",
+        "start latency=11s",
+        "start latency=18446744073709551616ns",
+        "start latency=18446744073709551s",
+        "start latency=2\u{b5}s",
+        "start watchdog=1",
+        "start watchdog,watchdog",
+        "start \u{0}",
         "stop  ",
         "read 1 0 \u{0}",
         "read  1 0",
@@ -329,10 +361,22 @@ fn every_event_has_a_name_of_its_own_and_english() {
     }
 }
 
+#[test]
+fn drops_are_known_by_their_numbers() {
+    for counter in Counter::ALL {
+        let is_drop = counter.name().starts_with("drop_");
+        assert_eq!(counter.is_drop(), is_drop, "{}", counter.name());
+    }
+}
+
 /// Rings are the process's: this is looked at in a process of its own.
 #[test]
 fn first_stack_says_how_many_events_a_ring_keeps() {
-    let child = "trace::tests::rings_of_128_events";
+    run_apart("trace::tests::rings_of_128_events");
+}
+
+/// Runs an ignored test in a process of its own, since what it looks at is the process's.
+fn run_apart(child: &str) {
     let program = std::env::current_exe().unwrap();
     let mut command = std::process::Command::new(program);
     let done = command.args([child, "--exact", "--ignored"]).output();

@@ -112,6 +112,17 @@ impl Table {
 }
 
 impl Line {
+    /// The name and the unit (empty: none) of each argument, in their order.
+    pub fn arguments(&self) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
+        let pieces = self.text.split('{').skip(1);
+        pieces.map(|piece| {
+            let argument = piece
+                .split_once('}')
+                .map_or(piece, |(argument, _)| argument);
+            argument.split_once(' ').unwrap_or((argument, ""))
+        })
+    }
+
     /// The text with `name=value unit` for each argument.
     fn print(&self, f: &mut fmt::Formatter<'_>, record: &Record) -> fmt::Result {
         write!(f, "{}: ", self.name)?;

@@ -1,7 +1,7 @@
 //! The trace under loom: what a reader gets is whole and in order, and nothing is lost without being counted.
 
-use super::{Event, Missed, Writer};
-use loom::thread;
+use super::{Event, Missed, Pass, State, Trigger, Writer};
+use loom::{sync::Arc, thread};
 
 const EVENTS: u64 = 3;
 const DOUBLE: Event<2> = Event::new(7, "double", "{once} and {twice}");
@@ -66,5 +66,65 @@ fn after_the_writer_nothing_is_torn() {
         let missed = reader.read(|record| numbers.push(record.number));
         assert_eq!(numbers, [1, 2]);
         assert_eq!((missed.overwritten, missed.torn), (1, 0));
+    });
+}
+
+/// Two threads fire, each with a cause of its own, and go on with events of which `after` may pass.
+fn trigger_model(after: u64) {
+    loom::model(move || {
+        let trigger = Arc::new(Trigger::new());
+        trigger.arm(after);
+        let run = |cause: u32| {
+            let trigger = trigger.clone();
+            move || {
+                let is_first = trigger.fire(cause, u64::from(cause));
+                (is_first, trigger.pass())
+            }
+        };
+        let other = thread::spawn(run(1));
+        let (own, other) = (run(2)(), other.join().unwrap());
+        assert!(own.0 != other.0, "one of the two fires it");
+        let passed = [own.1, other.1];
+        let many = |pass| passed.iter().filter(|&&p| p == pass).count() as u64;
+        assert_eq!(many(Pass::No), 2 - after.min(2));
+        assert_eq!(many(Pass::Last), u64::from((1..=2).contains(&after)));
+        let State::Fired { cause, stamp, left } = trigger.state() else {
+            panic!("it fired");
+        };
+        assert_eq!((cause == 2, stamp), (own.0, Some(cause.into())));
+        assert_eq!(left, after.saturating_sub(2));
+    });
+}
+
+#[test]
+fn a_trigger_that_lets_nothing_pass() {
+    trigger_model(0);
+}
+
+#[test]
+fn a_trigger_that_lets_one_pass() {
+    trigger_model(1);
+}
+
+#[test]
+fn a_trigger_that_lets_more_pass() {
+    trigger_model(3);
+}
+
+#[test]
+fn what_passes_is_counted_by_the_arming_that_fired() {
+    loom::model(|| {
+        let trigger = Arc::new(Trigger::new());
+        let other = {
+            let trigger = trigger.clone();
+            thread::spawn(move || match trigger.state() {
+                // Fired: then the count is there, too.
+                State::Fired { left, .. } => assert_eq!((left, trigger.pass()), (1, Pass::Last)),
+                State::Idle | State::Armed => {}
+            })
+        };
+        trigger.arm(1);
+        trigger.fire(7, 9);
+        other.join().unwrap();
     });
 }

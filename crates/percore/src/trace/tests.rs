@@ -1,8 +1,8 @@
 //! Tests of the trace.
 
 use super::{
-    ARGS_MAX, Cost, Event, Line, Missed, Offset, Reader, Record, Table, Writer, attach, bytes,
-    event,
+    ARGS_MAX, Cost, Event, Line, Missed, Offset, Pass, Reader, Record, State, Table, Trigger,
+    Writer, attach, bytes, event,
 };
 use crate::{ring::BadMemory, set_on_drop::SetOnDrop};
 use std::{
@@ -276,4 +276,37 @@ fn it_says_how_far_cores_are_apart() {
     assert!(Offset::measure(here, 1 << 20).is_err());
     assert!(Offset::measure(here, 1023).is_err() || allowed.is_set(1023));
     assert_eq!(rustix::thread::sched_getaffinity(None).unwrap(), allowed);
+}
+
+#[test]
+fn a_trigger_fires_once_and_counts_what_follows() {
+    let trigger = Trigger::new();
+    assert_eq!(trigger.state(), State::Idle);
+    assert!(!trigger.fire(1, 5), "it is not armed");
+    assert_eq!(trigger.pass(), Pass::Yes);
+    trigger.arm(2);
+    assert_eq!((trigger.state(), trigger.pass()), (State::Armed, Pass::Yes));
+    assert!(trigger.fire(u32::MAX, 5));
+    assert!(!trigger.fire(3, 6));
+    let passed: [Pass; 4] = std::array::from_fn(|_| trigger.pass());
+    assert_eq!(passed, [Pass::Yes, Pass::Last, Pass::No, Pass::No]);
+    let fired = State::Fired {
+        cause: u32::MAX,
+        stamp: Some(5),
+        left: 0,
+    };
+    assert_eq!(trigger.state(), fired);
+    trigger.arm(0);
+    assert!(trigger.fire(4, 7));
+    assert_eq!(trigger.pass(), Pass::No);
+    trigger.disarm();
+    assert_eq!((trigger.state(), trigger.pass()), (State::Idle, Pass::Yes));
+}
+
+#[test]
+fn arguments_have_names_and_units() {
+    let of = |line: Line| line.arguments().collect::<Vec<_>>();
+    let sent = [("items", ""), ("to", "hex"), ("wait", "ns")];
+    assert_eq!(of(SENT.line()), sent);
+    assert_eq!(of(IDLE.line()), []);
 }

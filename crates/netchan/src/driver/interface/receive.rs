@@ -20,6 +20,7 @@ use crate::{
     link::{BURST, LinkError, LinkRx, closed::Closed},
     packet::Packet,
     tap::{Point, Way},
+    trace::{self, latency},
 };
 
 /// The receiving half of an interface.
@@ -66,6 +67,10 @@ pub struct Receive {
     pub forward_modules: HookChain,
     /// Its slot among the counters.
     pub writer: usize,
+    /// Packets until the next one that is timed.
+    until_timed: i32,
+    /// Packets that are timed came, and were not handed over yet.
+    pub has_timed: bool,
 }
 
 impl Receive {
@@ -116,6 +121,8 @@ impl Receive {
             modules: HookChain::empty(module::Point::In),
             forward_modules: HookChain::empty(module::Point::Forward),
             writer: id.writer,
+            until_timed: latency::STRIDE,
+            has_timed: false,
         })
     }
 
@@ -134,7 +141,60 @@ impl Receive {
         if self.taps.is_watched() {
             self.taps.see(self.burst.iter(), now);
         }
+        if let Ok(n) = received {
+            // Truncation: at most a burst.
+            #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
+            let left = self.until_timed - n as i32;
+            if left < 0 || latency::times_all() {
+                self.time_some(left);
+            } else {
+                self.until_timed = left;
+            }
+        }
         received
+    }
+
+    /// Writes the time into one packet of the burst, or into all; `left`: how many more than it are to pass until the next one.
+    #[cold]
+    #[inline(never)]
+    fn time_some(&mut self, left: i32) {
+        let seen = latency::ticks().max(1);
+        let link = self.steer.interface().into();
+        let mut time = |packet: &mut Packet| {
+            (packet.meta.seen, packet.meta.handed) = (seen, 0);
+            let (id, size) = (packet.timed_id(), packet.len() as u64);
+            trace::detail(trace::PACKET_IN, [link, id, size]);
+        };
+        if latency::times_all() {
+            self.burst.iter_mut().for_each(&mut time);
+            self.until_timed = latency::STRIDE;
+        } else {
+            let nth = usize::try_from(self.until_timed).unwrap_or(0);
+            self.burst.get_mut(nth).into_iter().for_each(&mut time);
+            self.until_timed = left + latency::STRIDE;
+        }
+        self.has_timed = true;
+    }
+
+    /// The timed packets of the burst go to their shards now.
+    #[cold]
+    #[inline(never)]
+    pub fn time_handed(&mut self) {
+        self.has_timed = false;
+        let link = self.steer.interface().into();
+        for (shard, inbox) in self.inboxes.iter_mut().enumerate() {
+            for packet in inbox.iter_mut().filter(|packet| packet.meta.seen != 0) {
+                let took = latency::ticks().wrapping_sub(packet.meta.seen).max(1);
+                packet.meta.handed = u16::try_from(took).unwrap_or(u16::MAX);
+                let id = packet.timed_id();
+                trace::detail(trace::PACKET_HANDED, [link, id, shard as u64]);
+            }
+        }
+    }
+
+    /// The number of its queue among those of all links.
+    pub fn queue_number(&self) -> u64 {
+        (self.writer - self.inboxes.len()) as u64 / 2
     }
 
     /// Goes by the networks and groups as they are now.

@@ -12,7 +12,10 @@ use super::{
     Shard, TcpSocket, Wakers,
     sink::{Filling, Forget, Look, Sink},
 };
-use crate::api::{Readiness, ReceiveFlags};
+use crate::{
+    api::{Readiness, ReceiveFlags},
+    shard::samples::Reader,
+};
 
 impl Shard {
     /// The connection with this number.
@@ -180,6 +183,7 @@ impl Shard {
     /// Bytes were read: a window update may be due, memory is free.
     #[inline]
     pub(super) fn tcp_consumed(&mut self, number: u32, n: u32) {
+        self.samples.read(Reader::Tcp(number), n);
         if n > 0
             && let Some(socket) = self.tcp.get_mut(number)
         {

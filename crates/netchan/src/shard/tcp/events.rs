@@ -8,7 +8,10 @@ use proto::{
 };
 
 use super::Shard;
-use crate::{api::Readiness, shard::time_wait::Waiting};
+use crate::{
+    api::Readiness,
+    shard::{samples::Reader, time_wait::Waiting},
+};
 
 /// Events that change more than readiness to read and write.
 pub(super) const RARE: Events = Events(!(Events::READABLE.0 | Events::WRITABLE.0));
@@ -147,6 +150,7 @@ impl Shard {
         self.detach_flow(number);
         self.timers.disarm(number);
         self.tcp.discard(number);
+        self.samples.forget(Reader::Tcp(number));
         if self.tcp.len() == 0 {
             self.send_memory.release();
         }

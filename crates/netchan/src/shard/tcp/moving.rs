@@ -1,7 +1,7 @@
 //! A connection that moves to another shard: taken out of the one with all that is its own, and put into the other (`Stack::move_connection`).
 
 use super::{Shard, TcpSocket};
-use crate::{channel::Request, counters::Counter, packet::Hint};
+use crate::{channel::Request, counters::Counter, packet::Hint, shard::samples::Reader};
 
 /// How often a connection moves at most: two threads that both wait for it must not throw it to and fro.
 const MOST: u8 = 4;
@@ -72,6 +72,7 @@ impl Shard {
         self.ports.give_back(key.local_port);
         self.timers.disarm(number);
         let socket = self.tcp.remove(number);
+        self.samples.forget(Reader::Tcp(number));
         if self.tcp.len() == 0 {
             self.send_memory.release();
         }

@@ -13,6 +13,7 @@ use crate::{
     api::{DatagramInfo, ReceiveFlags, Received},
     limits,
     packet::Packet,
+    shard::samples::Reader,
 };
 
 /// A datagram that waits.
@@ -192,6 +193,8 @@ impl Shard {
             socket.queued -= whole + count * limits::UDP_OVERHEAD;
             socket.memory -= memory;
             self.udp_queued -= count;
+            let read = u32::try_from(count).unwrap_or(u32::MAX);
+            self.samples.read(Reader::Udp(number), read);
             self.datagrams_gone(peer, memory);
         }
         Ok(Received {

@@ -24,8 +24,11 @@ use crate::{
 /// channel: gives each shard what `steer` found for it.
 #[inline]
 pub(in crate::stack) fn hand_in(driver: &DriverSide, side: &mut Receive) {
+    if side.has_timed {
+        side.time_handed();
+    }
     let link = side.steer.interface().into();
-    let unowned = std::mem::take(&mut side.unowned);
+    let (queue, unowned) = (side.queue_number(), std::mem::take(&mut side.unowned));
     for (number, (inbox, channel)) in side.inboxes.iter_mut().zip(&mut side.channels).enumerate() {
         if inbox.is_empty() {
             continue;
@@ -33,6 +36,10 @@ pub(in crate::stack) fn hand_in(driver: &DriverSide, side: &mut Receive) {
         let shard = number as u64;
         trace::detail(trace::HANDED_CHANNEL, [link, inbox.len() as u64, shard]);
         channel.received.push_batch(inbox);
+        if trace::is_watched() {
+            let waiting = channel.received.capacity() - channel.received.room();
+            trace::detail(trace::DEPTH_IN, [queue, shard, waiting as u64]);
+        }
         if !inbox.is_empty() {
             let lost = inbox.len() as u64;
             trace::note(trace::CHANNEL_FULL, [link, lost, shard]);
@@ -55,6 +62,9 @@ pub(in crate::stack) fn hand_in(driver: &DriverSide, side: &mut Receive) {
 /// shard: calls each shard for which `steer` found something.
 #[inline]
 pub(in crate::stack) fn call_in(stack: &Stack, side: &mut Receive, now: Instant) {
+    if side.has_timed {
+        side.time_handed();
+    }
     if stack.layout.backlogs {
         return call_or_leave(stack, side, now);
     }
