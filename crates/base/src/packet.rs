@@ -22,6 +22,19 @@ impl Hint {
     pub const DOUBT: Self = Self(2);
 }
 
+/// Whose a packet is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Course(u8);
+
+impl Course {
+    /// From us, or for us.
+    pub const OURS: Self = Self(0);
+    /// On its way through: neither from us nor for us.
+    pub const THROUGH: Self = Self(1);
+    /// One of our own that found no next hop, on its way back to its sender.
+    pub const RETURNED: Self = Self(2);
+}
+
 /// A yes or no about a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flag(u8);
@@ -68,10 +81,8 @@ pub struct Meta {
     pub to_group: Flag,
     /// Put together from fragments.
     pub reassembled: Flag,
-    /// On its way through: neither from us nor for us.
-    pub through: Flag,
-    /// One of our own that found no next hop, on its way back to its sender.
-    pub undeliverable: Flag,
+    /// Whose it is.
+    pub course: Course,
     /// What its connection knows of the next hop.
     pub hint: Hint,
     /// What its IP header said of congestion (the two bits of `Ecn`), where a connection may be opened for it.

@@ -82,7 +82,7 @@ use crate::{
     limits::{self, Room},
     link::{IP_MAX, Segmentation},
     memory::Account,
-    packet::{HEADROOM, Packet},
+    packet::{Course, HEADROOM, Packet},
     trace,
 };
 
@@ -350,7 +350,7 @@ impl Shard {
         let Some(addresses) = read_addresses(&packet) else {
             return self.count(Counter::DropIpHeader);
         };
-        if packet.meta.undeliverable.get() {
+        if packet.meta.course == Course::RETURNED {
             return self.undeliverable(&packet, now);
         }
         match packet.meta.protocol {

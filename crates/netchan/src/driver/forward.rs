@@ -18,7 +18,7 @@ use proto::{
 use crate::{
     counters::Counter,
     driver::host::HostView,
-    packet::{Flag, Packet},
+    packet::{Course, Packet},
 };
 
 /// Why a packet does not go on, and what its sender is told.
@@ -42,7 +42,7 @@ pub enum Way {
 pub fn check(host: &HostView, packet: &mut Packet, from: usize) -> Result<Way, Refusal> {
     let passing = forward::check(packet.bytes()).map_err(refusal)?;
     packet.truncate(passing.len);
-    packet.meta.through = Flag::YES;
+    packet.meta.course = Course::THROUGH;
     if let Some(interface) = host.net.interface_of(passing.destination) {
         return Ok(Way::Ours(interface));
     }

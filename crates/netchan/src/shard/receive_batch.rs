@@ -10,7 +10,10 @@ use proto::{
 };
 
 use super::Shard;
-use crate::{counters::Counter, packet::Packet};
+use crate::{
+    counters::Counter,
+    packet::{Course, Packet},
+};
 
 /// A shard that takes packets, and does nothing else until this is dropped.
 pub struct ReceiveBatch<'a> {
@@ -57,7 +60,7 @@ impl ReceiveBatch<'_> {
 
     #[inline(always)]
     fn input_untimed(&mut self, packet: Packet) {
-        if packet.meta.protocol == Protocol::TCP && !packet.meta.undeliverable.get() {
+        if packet.meta.protocol == Protocol::TCP && packet.meta.course != Course::RETURNED {
             return self.tcp_input(packet);
         }
         self.run = None;

@@ -11,7 +11,7 @@ use super::{Shard, time_wait};
 use crate::{
     flow::Tuple,
     limits,
-    packet::Packet,
+    packet::{Course, Packet},
     trace::{
         self,
         latency::{Latencies, Station, ticks, ticks_to_ns},
@@ -175,7 +175,7 @@ impl Shard {
 
     /// The connection that a packet is for, and what can be read there.
     fn readable_before(&self, packet: &Packet) -> Option<(u32, u32)> {
-        if packet.meta.protocol != Protocol::TCP || packet.meta.undeliverable.get() {
+        if packet.meta.protocol != Protocol::TCP || packet.meta.course == Course::RETURNED {
             return None;
         }
         let tuple = Tuple::of_received(packet.bytes(), packet.meta.upper.into())?;

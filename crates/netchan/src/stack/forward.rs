@@ -18,7 +18,7 @@ use crate::{
     },
     limits::{self, BURSTS_PER_TURN},
     link::BURST,
-    packet::Packet,
+    packet::{Course, Packet},
     trace::{
         self,
         stages::{self, Stage},
@@ -93,7 +93,7 @@ pub(super) fn transmit_from_links(interface: &mut Interface, now: Instant) -> us
     let mut rings = std::mem::take(&mut interface.forward_rings);
     for ring in &mut rings {
         taken += ring.pop_batch(BURST * BURSTS_PER_TURN, |mut packet| {
-            if packet.meta.through.get() {
+            if packet.meta.course == Course::THROUGH {
                 interface.forward(packet, now); //          channel, next hop, frame header
             } else if interface.screen(&mut packet, now) {
                 interface.send(packet, now); //             the host's own: modules, check

@@ -17,7 +17,7 @@ use super::Interface;
 use crate::{
     counters::Counter,
     limits,
-    packet::{HEADROOM, Packet},
+    packet::{Course, HEADROOM, Packet},
 };
 
 impl Interface {
@@ -45,7 +45,7 @@ impl Interface {
     /// and from one, if this is on its way through (RFC 1812 §5.2.7.1, RFC 4861 §7.2.2).
     fn undeliverable(&mut self, packet: Packet, now: Instant) {
         self.count(Counter::DropNeighbor);
-        if packet.meta.through.get() {
+        if packet.meta.course == Course::THROUGH {
             return self.send_forward_error(Kind::HostUnreachable, &packet, now);
         }
         if self.unreachable.len() < limits::UNREACHABLE {

@@ -10,7 +10,7 @@ use crate::{
     counters::Counter,
     driver::forward::Refusal,
     emit, limits,
-    packet::{Flag, HEADROOM, Packet},
+    packet::{Course, HEADROOM, Packet},
 };
 
 impl Interface {
@@ -69,7 +69,7 @@ impl Interface {
         let (spare, mtu) = (self.spare(), self.facts().mtu);
         let mut pieces = std::mem::take(&mut self.pieces);
         let out = |mut piece: Packet| {
-            piece.meta.through = Flag::YES;
+            piece.meta.course = Course::THROUGH;
             pieces.push(piece);
         };
         if !emit::cut_again(&mut self.slab, packet.bytes(), mtu, spare, out) {

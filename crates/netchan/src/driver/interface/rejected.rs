@@ -19,7 +19,7 @@ use crate::{
     counters::Counter,
     driver::module::{Rejection, View},
     emit::{IpFields, emit_ip, ip_header_len},
-    packet::{Flag, HEADROOM, Packet},
+    packet::{Course, Flag, HEADROOM, Packet},
 };
 
 impl Interface {
@@ -84,7 +84,7 @@ impl Interface {
         if link == self.number {
             return self.stamp(destination, packet, now);
         }
-        packet.meta.through = Flag::YES; // there, too
+        packet.meta.course = Course::THROUGH; // there, too
         self.say_elsewhere(link, packet);
     }
 }

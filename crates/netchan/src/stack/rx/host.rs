@@ -12,7 +12,7 @@ use crate::{
     },
     flow::FlowKey,
     link::{BURST, LinkError},
-    packet::{Flag, Meta},
+    packet::{Course, Flag, Meta},
     stack::{driver_side::DriverSide, forward, tx},
 };
 
@@ -103,14 +103,14 @@ fn classify_returns(
         let Some(mut packet) = interface.local.pop_front() else {
             break;
         };
-        if !packet.meta.through.get() {
+        if packet.meta.course != Course::THROUGH {
             packet.meta.checksum_verified = Flag::YES; // our own
         }
         let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
         let came_by = packet.meta.interface;
         match side.steer.classify_ip(&side.host, &mut packet, v6, true) {
             Ok(verdict) => {
-                let from = match packet.meta.through.get() {
+                let from = match packet.meta.course == Course::THROUGH {
                     true => Side::Link(came_by),
                     false => Side::Host,
                 };
@@ -129,7 +129,7 @@ fn classify_returns(
         };
         let hash = driver.host.flow_hash.hash(&key);
         packet.meta = Meta {
-            undeliverable: Flag::YES,
+            course: Course::RETURNED,
             flow: short(hash),
             protocol: key.protocol,
             ..packet.meta
