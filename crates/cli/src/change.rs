@@ -365,7 +365,7 @@ mod tests {
         let file = std::env::temp_dir().join(format!("netchan-change-{}.nft", std::process::id()));
         std::fs::write(&file, "flush ruleset\n\"x\"\n").unwrap_or_default();
         let setting = format!("file={}", file.display());
-        let table = module_table("w", &[setting.clone()]).unwrap_or_default();
+        let table = module_table("w", std::slice::from_ref(&setting)).unwrap_or_default();
         let _ = std::fs::remove_file(&file);
         assert!(
             table.ends_with("\nruleset = \"flush ruleset\\n\\\"x\\\"\\n\"\n"),

@@ -5,7 +5,10 @@ use std::path::Path;
 use netchan::{Net, Regime, control, link::wire};
 use serde_json::Value;
 
-use super::{Runtime, decode::decode};
+use super::{
+    Runtime,
+    decode::{Decoded, decode},
+};
 
 #[test]
 fn trace_reads_what_a_stack_has_recorded() {
@@ -131,7 +134,13 @@ fn packets_are_followed(trace: Run<'_>, file: &Path) {
     let (status, out, err) = trace(&["export", "--perfetto", file.to_str().unwrap()]);
     assert_eq!((status, err.as_str()), (0, ""));
     assert!(out.starts_with("# stopped: "), "{out}");
-    let all = decode(&std::fs::read_to_string(file).unwrap());
+    they_are_told(&decode(&std::fs::read_to_string(file).unwrap()));
+    let (_, out, _) = trace(&["stop"]);
+    assert!(out.ends_with("records rare\n"), "{out}");
+}
+
+/// Packets that went from thread to thread, what was held and slept, and the moment before the drop.
+fn they_are_told(all: &Decoded) {
     let links = all
         .threads
         .iter()
@@ -158,6 +167,4 @@ fn packets_are_followed(trace: Run<'_>, file: &Path) {
         .filter(|(_, from, _)| *from < at("trigger"))
         .count();
     assert!(before >= 100, "the moment before is kept: {before}");
-    let (_, out, _) = trace(&["stop"]);
-    assert!(out.ends_with("records rare\n"), "{out}");
 }

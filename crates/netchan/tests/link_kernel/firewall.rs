@@ -6,7 +6,7 @@ use std::{
     net::{TcpListener, TcpStream, UdpSocket},
     process::{Child, Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use netchan::{
@@ -23,6 +23,8 @@ use crate::{
 };
 
 const SOON: Duration = Duration::from_secs(20);
+/// Connections that are tried, each for 5 seconds at most.
+const TRIES: u32 = 5;
 
 const RULES: &str = "table inet router {
     chain prerouting {
@@ -117,14 +119,17 @@ fn wait_ready(child: &mut Child) {
 }
 
 fn connect(port: u16) -> std::io::Result<TcpStream> {
-    let until = Instant::now() + SOON;
+    let target = ([192, 0, 2, 9], port).into();
+    let mut tries = 1;
     loop {
-        let target = ([192, 0, 2, 9], port).into();
         match TcpStream::connect_timeout(&target, Duration::from_secs(5)) {
             // A TAP that has just changed its namespace takes a moment.
             Err(e)
                 if matches!(e.kind(), ErrorKind::HostUnreachable | ErrorKind::TimedOut)
-                    && Instant::now() < until => {}
+                    && tries < TRIES =>
+            {
+                tries += 1;
+            }
             other => return other,
         }
     }
