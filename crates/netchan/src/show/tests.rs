@@ -194,7 +194,7 @@ fn a_full_channel_counts_what_it_refuses(server: &Net, send: impl Fn()) {
         row.and_then(|row| row[field].as_u64()).unwrap_or(0)
     };
     soon("its channel is full", || {
-        (0..100).for_each(|_| send());
+        (0..1000).for_each(|_| send());
         value("channels", "", "received_drops") > 0
     });
     soon("all has come", || {

@@ -200,7 +200,7 @@ mod tests {
         );
         assert_eq!(
             lines(24, 2),
-            ["remote                in", "[fd77:1:…]:65535   12 k"]
+            ["remote                in", "[fd77:1:…7]:65535   12 k"]
         );
     }
 
