@@ -23,8 +23,6 @@ use crate::{
 };
 
 const SOON: Duration = Duration::from_secs(20);
-/// Connections that are tried, each for 5 seconds at most.
-const TRIES: u32 = 5;
 
 const RULES: &str = "table inet router {
     chain prerouting {
@@ -118,18 +116,15 @@ fn wait_ready(child: &mut Child) {
     assert_eq!(&said, b"ready\n");
 }
 
+/// Connects to the far kernel. A TAP that has just changed its namespace takes a moment: tries again, a few times.
 fn connect(port: u16) -> std::io::Result<TcpStream> {
     let target = ([192, 0, 2, 9], port).into();
-    let mut tries = 1;
+    let mut tries = 0..5;
     loop {
-        match TcpStream::connect_timeout(&target, Duration::from_secs(5)) {
-            // A TAP that has just changed its namespace takes a moment.
+        match TcpStream::connect_timeout(&target, SOON) {
             Err(e)
                 if matches!(e.kind(), ErrorKind::HostUnreachable | ErrorKind::TimedOut)
-                    && tries < TRIES =>
-            {
-                tries += 1;
-            }
+                    && tries.next().is_some() => {}
             other => return other,
         }
     }
