@@ -200,7 +200,7 @@ impl Interface {
             modules: HookChain::empty(Point::Out),
             limiter: Limiter::new(limit::Config::default(), seed.derive(2)),
             reassembler: Reassembler::new(reassembly::Config::default(), seed.derive(3)),
-            reassembled: Slab::new(reassembled, 65_535 + 64)?,
+            reassembled: Slab::new(reassembled, HEADROOM + 65_535 + 64)?,
             idents: ident::Generator::new(seed.derive(4)),
             datagram: Vec::with_capacity(1 << 16),
             pieces: Vec::with_capacity(64),
