@@ -222,12 +222,13 @@ fn one(name: &str, named: Named, stacks: Vec<Stack>) -> Result<(Stack, Socket), 
     }
 }
 
-/// TCP sockets with two ends, of what a stack says.
+/// TCP sockets with two ends, of what a stack says. Not those in TIME-WAIT, which have nothing more to say.
 fn sockets(facts: &Value) -> impl Iterator<Item = Socket> {
     facts.as_array().into_iter().flatten().filter_map(|row| {
         let text = |name: &str| row.get(name)?.as_str();
         let end = |name: &str| text(name)?.parse().ok();
-        (text("protocol") == Some("tcp")).then_some(())?;
+        let is_over = text("state") == Some("TIME-WAIT");
+        (text("protocol") == Some("tcp") && !is_over).then_some(())?;
         Some(Socket {
             local: end("local")?,
             remote: end("remote")?,

@@ -50,6 +50,7 @@ fn sockets_of_a_stack_have_two_ends_and_scales() {
         { "protocol": "tcp", "local": "10.0.0.1:80", "remote": "10.0.0.2:4", "options": "ts" },
         { "protocol": "tcp", "local": "10.0.0.1:80", "remote": "10.0.0.2:5" },
         { "protocol": "tcp", "local": "10.0.0.1:80", "remote": "10.0.0.2:6", "options": "wscale:99,x" },
+        { "protocol": "tcp", "local": "10.0.0.1:80", "remote": "10.0.0.2:7", "state": "TIME-WAIT" },
         "nonsense",
     ]);
     let found: Vec<Socket> = sockets(&facts).collect();
