@@ -279,9 +279,9 @@ fn rules_are_replaced_under_traffic() {
         });
         assert!(replaced >= 2, "{regime}");
         assert_eq!(rows(&world.router, "flows").len(), 2);
-        let none = world.router.configure_module("nobody", MASK).unwrap_err();
+        let none = world.router.configure_module("absent", MASK).unwrap_err();
         assert!(
-            none.to_string().contains("there is no module 'nobody'"),
+            none.to_string().contains("there is no module 'absent'"),
             "{none}"
         );
     }

@@ -143,19 +143,25 @@ impl Module for Firewall {
     fn configure(&self, rules: &str) -> Result<String, String> {
         let rules = parse::parse(rules).map_err(|fault| fault.to_string())?;
         let count = rules.len();
-        let mut engine = self.engine.lock();
-        engine.rules = rules;
-        let flows = engine.table.len();
+        let (flows, old) = {
+            let mut engine = self.engine.lock();
+            let old = std::mem::replace(&mut engine.rules, rules);
+            (engine.table.len(), old)
+        };
+        drop(old); // packets do not wait for that
         Ok(format!("{count} rules are in force, {flows} flows stay"))
     }
 
     fn rows(&self, what: Rows, now: Instant) -> Vec<Value> {
-        let engine = self.engine.lock();
+        // Packets wait while it is copied, not for the text that is made of it.
         match what {
-            Rows::Rules => rules(&engine.rules),
+            Rows::Rules => {
+                let copy = self.engine.lock().rules.clone();
+                rules(&copy)
+            }
             Rows::Flows => {
-                let flows = engine.table.flows(LISTED);
-                flows.map(|flow| row_of(flow, now)).collect()
+                let flows: Vec<Flow> = self.engine.lock().table.flows(LISTED).copied().collect();
+                flows.iter().map(|flow| row_of(flow, now)).collect()
             }
         }
     }

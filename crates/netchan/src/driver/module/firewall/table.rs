@@ -1,7 +1,7 @@
 //! The tracked flows. A fixed number of places, made when the module is loaded; a keyed hash, so that no peer aims at a bucket; a list for each
 //! state, in the order in which flows time out. Every call is a bounded number of steps.
 
-use std::net::IpAddr;
+use std::{iter::successors, net::IpAddr};
 
 use proto::{ip::keyed::Seed, time::Instant, wire::ipv4::Protocol};
 
@@ -196,12 +196,15 @@ impl Table {
         self.places.get_mut(place as usize)?.flow.as_mut()
     }
 
-    /// All flows, at most so many, by their places.
+    /// Flows, at most so many: state by state, those that time out first ahead. Places that have none cost nothing.
     pub fn flows(&self, most: usize) -> impl Iterator<Item = &Flow> {
-        self.places
-            .iter()
-            .filter_map(|p| p.flow.as_ref())
-            .take(most)
+        let place = |&place: &u32| self.places.get(place as usize);
+        let of_state = move |state: State| {
+            let first = self.lists[state as usize][0];
+            let all = successors(Some(first), move |at| Some(place(at)?.links[0]));
+            all.map_while(move |at| place(&at)?.flow.as_ref())
+        };
+        State::ALL.into_iter().flat_map(of_state).take(most)
     }
 
     /// The flow of a packet as it comes from a link.
