@@ -20,6 +20,17 @@ use crate::{
 /// Where the checksum stands in a TCP header (RFC 9293 §3.1).
 pub const TCP_CHECKSUM: usize = tcp::CHECKSUM_AT;
 
+/// Where in its buffer the text of a long segment begins: at a cache line, with room in front for the longest headers. The kernel copies it with a
+/// string instruction, which is slower where source and destination lie differently beside lines (one stream over a veth: a tenth less).
+const TEXT_AT: usize = (HEADROOM + 40 + 60_usize).next_multiple_of(64);
+/// From so many bytes on text is long: a line more in front of it does not matter.
+const LONG: usize = 4096;
+
+/// The most that a packet with an IP packet of `len` bytes takes of a buffer.
+pub const fn buffer_for(len: usize) -> usize {
+    TEXT_AT + len
+}
+
 /// Of the IPv4 header's byte 6.
 const DF: u8 = 0x40;
 
@@ -198,9 +209,23 @@ impl Template {
         ecn: Ecn,
         fill: impl FnOnce(&mut [u8]) -> Option<Partial>,
     ) -> Option<Packet> {
+        self.packet_at(HEADROOM, buffer, header, text_len, ecn, fill)
+    }
+
+    /// The same, its first byte `headroom` bytes into the buffer.
+    #[inline(always)]
+    fn packet_at(
+        &self,
+        headroom: usize,
+        buffer: Buffer,
+        header: &tcp::Header,
+        text_len: usize,
+        ecn: Ecn,
+        fill: impl FnOnce(&mut [u8]) -> Option<Partial>,
+    ) -> Option<Packet> {
         let tcp_len = header.len();
         let upper = u16::try_from(tcp_len + text_len).ok()?;
-        let mut packet = Packet::new(buffer, HEADROOM);
+        let mut packet = Packet::new(buffer, headroom);
         packet.set_len(self.ip_len() + usize::from(upper));
         let (ip, segment) = packet.bytes_mut().split_at_mut_checked(self.ip_len())?;
         let (tcp, text) = segment.split_at_mut_checked(tcp_len)?;
@@ -223,7 +248,13 @@ impl Template {
         ecn: Ecn,
         copy: impl FnOnce(&mut [u8]) -> Option<()>,
     ) -> Option<Packet> {
-        let mut packet = self.packet(buffer, header, text_len, ecn, |text| {
+        let headers = self.ip_len() + header.len();
+        let headroom = if text_len >= LONG && TEXT_AT + text_len <= buffer.len() {
+            TEXT_AT - headers
+        } else {
+            HEADROOM
+        };
+        let mut packet = self.packet_at(headroom, buffer, header, text_len, ecn, |text| {
             copy(text).map(|()| Partial::ZERO)
         })?;
         let upper = u16::try_from(packet.len() - self.ip_len()).ok()?;

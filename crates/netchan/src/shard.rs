@@ -87,7 +87,7 @@ use crate::{
 };
 
 /// Bytes of a buffer for text that leaves uncut.
-const BURST_BUFFER: usize = (HEADROOM + IP_MAX).next_multiple_of(64);
+const BURST_BUFFER: usize = crate::emit::buffer_for(IP_MAX).next_multiple_of(64);
 
 /// What a shard is made with.
 pub struct ShardSettings {

@@ -55,3 +55,31 @@ fn the_ip_header_says_what_tcp_says_of_congestion() {
     }
     assert_eq!(Ecn::of_packet(&[0x45]), Ecn::NotEct);
 }
+
+/// Long text that the kernel is to copy begins at a cache line where the buffer has room, and all headers have their place in front.
+#[test]
+fn long_text_begins_at_a_line() {
+    let lengths = [(LONG - 1, false), (LONG, true), (65_535 - 100, true)];
+    for (local, remote) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+        let key = FlowKey::between(local, remote);
+        let template = Template::new(&key, IpFields::default());
+        let header = Header::default();
+        let headers = template.ip_len() + header.len();
+        let long = buffer_for(headers + 65_535 - 100).next_multiple_of(64);
+        for (len, is_long) in lengths {
+            for (size, fits) in [(long, true), (HEADROOM + headers + len, false)] {
+                let mut slab = Slab::new(1, size).unwrap();
+                let buffer = slab.alloc().unwrap();
+                let fits = fits || TEXT_AT + len <= buffer.len(); // sizes are whole lines
+                let fill = |text: &mut [u8]| Some(text.fill(7));
+                let packet = template.unfinished(buffer, &header, (len, 1000), Ecn::NotEct, fill);
+                let mut packet = packet.unwrap();
+                let text = &packet.bytes()[headers..];
+                assert!(text.len() == len && text.iter().all(|&byte| byte == 7));
+                let is_at_line = text.as_ptr().addr().is_multiple_of(64);
+                assert_eq!(is_at_line, is_long && fits, "{len} bytes in {size}");
+                assert!(packet.push(HEADROOM).is_some());
+            }
+        }
+    }
+}

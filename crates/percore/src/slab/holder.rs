@@ -22,6 +22,11 @@ const LINE: usize = 64;
 /// warm buffer again; 64 makes the look (a cache miss per active queue) about 1 ns per allocation, and larger ones gain nothing
 /// (`netchan lab run slab`, by magazine).
 const MAGAZINE: usize = 64;
+/// Of large buffers fewer: what is walked through between two looks shall stay in a core's own cache (1 MiB or more of L2 is usual), with
+/// room for what is copied from it and to it.
+const MAGAZINE_BYTES: usize = 256 << 10;
+/// The least, of the largest: a look costs as much as copying a few hundred bytes.
+const MAGAZINE_MIN: usize = 4;
 
 /// What a slab's buffers and holder share. The first line is written when the slab is made, when its holder ends, and when buffers become
 /// scarce or are no longer.
@@ -197,7 +202,7 @@ impl Slab {
             free: Vec::with_capacity(buffers),
             fresh: 0,
             fuel: 0,
-            magazine: MAGAZINE,
+            magazine: (MAGAZINE_BYTES / size.max(1)).clamp(MAGAZINE_MIN, MAGAZINE),
             exhausted: 0,
         }
     }
@@ -215,7 +220,7 @@ impl Slab {
         unsafe { self.memory.head.as_ref() }
     }
 
-    /// Looks what came home every `magazine` allocations (at least 1; at first 64), and when it runs dry.
+    /// Looks what came home every `magazine` allocations (at least 1; at first 64, of large buffers 256 KiB), and when it runs dry.
     pub fn set_magazine(&mut self, magazine: usize) {
         self.magazine = magazine.max(1);
     }

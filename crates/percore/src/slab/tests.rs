@@ -3,6 +3,7 @@
 use super::{Buffer, Slab, mapped, remote_free::QUEUES};
 use std::{
     cell::RefCell,
+    collections::BTreeSet,
     sync::{Barrier, Mutex, MutexGuard, PoisonError, mpsc},
 };
 
@@ -404,6 +405,20 @@ fn a_small_magazine_takes_what_came_home_at_once() {
     let at = first.as_ptr();
     drop(first);
     assert_eq!(slab.alloc().unwrap().as_ptr(), at);
+}
+
+/// What is freed as a reader of the link's buffers frees it is taken again soon: of large buffers no more are walked through than a core's own
+/// cache holds.
+#[test]
+fn large_buffers_are_taken_again_while_they_are_warm() {
+    let _turn = turn();
+    for (size, most) in [(64 << 10, 4), (16 << 10, 16), (2048, 64), (64, 64)] {
+        let mut slab = Slab::new(256, size).unwrap();
+        let taken: BTreeSet<_> = (0..1000)
+            .map(|_| slab.alloc().unwrap().as_ptr().addr())
+            .collect();
+        assert_eq!(taken.len(), most, "of {size} bytes");
+    }
 }
 
 /// A line for the tail and those of the numbers, where something came home; nothing where nothing did.
