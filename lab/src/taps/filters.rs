@@ -171,26 +171,37 @@ fn each_ns(filter: &Filter, frames: &[Vec<u8>], runs: usize) -> f64 {
     took * 1e9 / (passes * frames.len()) as f64
 }
 
+/// Each filter as a tap runs it, which is as machine code where there is some, and interpreted.
 pub(super) fn rows(effort: &Effort) -> Result<Vec<Row>, LabError> {
     let filters: Result<Vec<_>, _> = FILTERS.into_iter().map(filter).collect();
-    let (filters, frames) = (filters?, frames());
+    let (interpreted, frames) = (filters?, frames());
+    let compiled = interpreted.iter().cloned().map(Filter::compiled).collect();
+    let ways: [Vec<Filter>; 2] = [compiled, interpreted];
     // The filters take turns; the first round is thrown away.
-    let turn = |_| -> Vec<f64> {
+    let turn = |_| {
         let one = |filter| each_ns(filter, &frames, effort.runs);
-        filters.iter().map(one).collect()
+        (ways.each_ref()).map(|filters| filters.iter().map(one).collect::<Vec<_>>())
     };
-    let turns: Vec<Vec<f64>> = (0..=effort.rounds).map(turn).skip(1).collect();
-    let middles = turns.iter().map(|turn| [Sample::of(turn.clone()).median()]);
-    let middles: Vec<_> = middles.collect();
-    let mut rows = vec![
-        row("filter_ns", &middles, |[middle]| *middle)
-            .target("6 to 12.5 ns")
-            .reference("libpcap 8-48 ns"),
-    ];
-    for (number, (text, _)) in FILTERS.iter().enumerate() {
-        let values = turns.iter().map(|turn| turn[number]).collect();
-        let row = Row::new(&format!("filter_{}_ns", number + 1), &Sample::of(values));
-        rows.push(row.reference(text));
+    let turns: Vec<[Vec<f64>; 2]> = (0..=effort.rounds).map(turn).skip(1).collect();
+    let mut rows = Vec::new();
+    for (way, infix) in ["", "interpreted_"].into_iter().enumerate() {
+        let turns: Vec<_> = turns.iter().map(|turn| &turn[way]).collect();
+        let middles = turns
+            .iter()
+            .map(|turn| [Sample::of(turn.to_vec()).median()]);
+        let middles: Vec<_> = middles.collect();
+        let middle = row(&format!("filter_{infix}ns"), &middles, |[middle]| *middle);
+        let middle = if way == 0 {
+            middle.target("6 to 12.5 ns")
+        } else {
+            middle
+        };
+        rows.push(middle.reference("libpcap 8-48 ns"));
+        for (number, (text, _)) in FILTERS.iter().enumerate() {
+            let values = turns.iter().map(|turn| turn[number]).collect();
+            let id = format!("filter_{infix}{}_ns", number + 1);
+            rows.push(Row::new(&id, &Sample::of(values)).reference(text));
+        }
     }
     Ok(rows)
 }
@@ -218,9 +229,11 @@ mod tests {
         let frames = frames();
         for (compiled, passing) in FILTERS.into_iter().zip(passing) {
             let filter = filter(compiled).expect("a program");
-            let passes = |at: &usize| filter.run(&frames[*at], 142) > 0;
-            let found: Vec<usize> = (0..frames.len()).filter(passes).collect();
-            assert_eq!(found, passing, "{}", compiled.0);
+            for filter in [filter.clone(), filter.compiled()] {
+                let passes = |at: &usize| filter.run(&frames[*at], 142) > 0;
+                let found: Vec<usize> = (0..frames.len()).filter(passes).collect();
+                assert_eq!(found, passing, "{} {}", filter.engine(), compiled.0);
+            }
         }
         let [five, nothing] = [five_terms(), nothing()].map(|f| f.expect("a program"));
         assert!(

@@ -69,6 +69,7 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
         ),
         row("trace", json!(trace::level().name()), "run"),
         row("trace_events", json!(trace::events()), "boot"),
+        row("compile_filters", json!(host.taps.compiles), "boot"),
         row("stages", json!(stages::are_on()), "run"),
         row("icmp.rate_limit", json!(host.limits_icmp()), "run"),
         row(
