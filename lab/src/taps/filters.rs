@@ -245,4 +245,28 @@ mod tests {
         assert!(five.run(&discard, 142) > 0, "all five terms hold");
         assert!(filter(("x", "6 0 0")).is_err());
     }
+
+    /// What is measured says the same interpreted and as machine code: of frames with any byte changed, and cut anywhere.
+    #[test]
+    fn machine_code_says_what_the_interpreter_says() {
+        for compiled in FILTERS.into_iter().chain([FIVE_TERMS, NOTHING]) {
+            let filter = filter(compiled).expect("a program");
+            let both = [filter.clone(), filter.compiled()];
+            assert_eq!(both[1].engine() == "compiled", cfg!(target_arch = "x86_64"));
+            let same = |frame: &[u8]| {
+                let [one, other] = both.each_ref().map(|filter| filter.run(frame, 142));
+                assert_eq!(one, other, "{} {frame:?}", compiled.0);
+            };
+            for frame in frames() {
+                for at in 0..frame.len() {
+                    same(&frame[..at]);
+                    for value in [0, 1, 6, 17, 0x45, 0x4f, 80, 0x86, 0xff] {
+                        let mut frame = frame.clone();
+                        frame[at] = value;
+                        same(&frame);
+                    }
+                }
+            }
+        }
+    }
 }
