@@ -18,6 +18,8 @@ DEBUG = $(or $(CARGO_TARGET_DIR),target)/debug
 # `make soak` takes these; a seed that failed is replayed with NETCHAN_SEED=<seed> NETCHAN_SEEDS=1.
 SOAK_SEEDS ?= 2000
 SOAK_WORLDS ?= 100000
+# That filters are run over beside libpcap.
+SOAK_PACKETS ?= 10000000
 # Of the live stack, and of each fuzz target.
 SOAK_FUZZ_SECONDS ?= 600
 SOAK_BULK_MIB ?= 1024
@@ -47,7 +49,7 @@ help:
 	@echo 'make bench  the micro-benchmarks and the experiments of the lab'
 	@echo 'make packetdrill SUITE=DIR   the public packetdrill scripts of a checkout; fails on one that passed before'
 	@echo 'make fuzz   every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each (needs a nightly toolchain and cargo-fuzz)'
-	@echo 'make soak   the long tests: SOAK_SEEDS=$(SOAK_SEEDS) SOAK_WORLDS=$(SOAK_WORLDS) SOAK_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) SOAK_BULK_MIB=$(SOAK_BULK_MIB)'
+	@echo 'make soak   the long tests: SOAK_SEEDS=$(SOAK_SEEDS) SOAK_WORLDS=$(SOAK_WORLDS) SOAK_PACKETS=$(SOAK_PACKETS) SOAK_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) SOAK_BULK_MIB=$(SOAK_BULK_MIB)'
 
 build:
 	$(CARGO) build --release --workspace
@@ -163,6 +165,7 @@ soak: test-tools build
 	NETCHAN_SEEDS=$(SOAK_WORLDS) $(CARGO) test --release -p netchan-lab --test tcp_world --test tcp_image
 	NETCHAN_SEEDS=100000 $(CARGO) test -p netchan-preload --test sequences
 	NETCHAN_SEEDS=2000 $(CARGO) test -p netchan-preload --test process_sequences
+	NETCHAN_PACKETS=$(SOAK_PACKETS) $(CARGO) test --release --workspace --bin netchan -- --nocapture say_what_libpcap_says
 	NETCHAN_SYSTEM=1 NETCHAN_SOAK=1 NETCHAN_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) NETCHAN_BULK_MIB=$(SOAK_BULK_MIB) \
 		$(CARGO) test --release --workspace --test system
 	@if $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then $(MAKE) fuzz FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS); else echo 'make soak: no nightly toolchain with cargo-fuzz, nothing was fuzzed'; fi

@@ -145,12 +145,18 @@ mod tests {
             "forward_with_tap_ratio",
             "forward_with_tap_on_one_link_ratio",
             "filter_ns",
+            "filter_interpreted_ns",
             "trace_on_over_off_ratio",
             "trace_all_over_off_ratio",
         ];
         crate::report::tests::has(&rows, &ids);
         let each: Vec<_> = (1..=filters::COUNT)
-            .map(|n| format!("filter_{n}_ns"))
+            .flat_map(|n| {
+                [
+                    format!("filter_{n}_ns"),
+                    format!("filter_interpreted_{n}_ns"),
+                ]
+            })
             .collect();
         crate::report::tests::has(&rows, &each);
         let lost = rows.iter().find(|row| row.id == "lost_packets");

@@ -23,8 +23,9 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/link/src/sys",
     "crates/netchan/src/sys", // system calls of the waiters
     "crates/netchan/src/channel",
-    "crates/cli/src/capture/libpcap", // a library that is looked up at run time
-    "crates/netchan/tests/alloc",     // a counting allocator is an `unsafe impl`
+    "crates/netchan/src/tap/filter/machine", // running machine code, and the pages that it lies in
+    "crates/cli/src/capture/libpcap",        // a library that is looked up at run time
+    "crates/netchan/tests/alloc",            // a counting allocator is an `unsafe impl`
     "crates/preload/",
     "crates/packetdrill/src/table", // the C edge of packetdrill's interface
 ];

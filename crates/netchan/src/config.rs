@@ -59,6 +59,8 @@ pub struct Config {
     pub trace: Option<Level>,
     /// `trace_events`: events that each thread's trace ring keeps, a power of two from 64 to 1 Mi. The process's first stack says it.
     pub trace_events: Option<usize>,
+    /// `compile_filters`: whether the filters of captures become machine code, where that can be.
+    pub compile_filters: Option<bool>,
     /// `cores`: what threads are placed on, in this order; empty leaves it to the kernel.
     pub cores: Vec<usize>,
     /// `[[link]]`, in the order of the file.

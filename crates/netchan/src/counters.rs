@@ -62,7 +62,7 @@ counters! {
     PassiveOpens = "tcp_passive_opens",
     /// Moves of connections to the shard of the thread that waits for them.
     TcpMoved = "tcp_moved",
-    /// Segments that came to the shard where their connection had been, and were passed on to where it is: each counts twice as taken in.
+    /// Segments, and ICMP errors about segments, that came to the shard where their connection had been, and were passed on to where it is: each counts twice as taken in.
     TcpPassedOn = "tcp_passed_on",
     /// SYNs answered with a cookie instead of being kept (RFC 4987).
     SynCookies = "tcp_syn_cookies_sent",

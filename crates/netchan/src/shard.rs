@@ -351,12 +351,12 @@ impl Shard {
             return self.count(Counter::DropIpHeader);
         };
         if packet.meta.course == Course::RETURNED {
-            return self.undeliverable(&packet, now);
+            return self.undeliverable(packet, now);
         }
         match packet.meta.protocol {
             Protocol::UDP => self.udp_input(packet, addresses, now),
             _ if is_echo_reply(&packet) => self.ping_input(packet, addresses, now),
-            _ => self.icmp_input(&packet, addresses, now),
+            _ => self.icmp_input(packet, addresses, now),
         }
     }
 
@@ -453,6 +453,19 @@ impl Shard {
         if let Some(assignment) = &self.host.assignment {
             assignment.publish(self.number, self.tcp.len() + self.udp.len());
         }
+    }
+
+    /// The other shard in which the connection of a flow lives that was not found here.
+    #[inline]
+    fn moved_to(&self, hash: u32, key: &FlowKey) -> Option<usize> {
+        let shard = self.host.moved.shard_of(hash, key);
+        shard.filter(|&shard| shard != self.number)
+    }
+
+    /// A packet is another shard's: its holder takes it there.
+    fn pass_on(&mut self, shard: usize, packet: Packet) {
+        self.count(Counter::TcpPassedOn);
+        self.passed.push((shard, packet));
     }
 
     /// A flow ends.

@@ -170,13 +170,13 @@ fn taps(stack: &Stack) -> Vec<Value> {
         let link = tap
             .link
             .and_then(|link| net.interfaces.get(usize::from(link)));
-        let counted = tap.statistics();
+        let (counted, filter) = (tap.statistics(), tap.filter.read());
         json!({
             "tap": tap.id,
             "link": link.map_or("all", |link| &link.name),
             "way": match tap.way { None => "both", Some(Way::In) => "in", Some(Way::Out) => "out" },
             "snap_bytes": tap.snap,
-            "instructions": tap.filter.read().len(),
+            "instructions": filter.len(), "filter": filter.engine(),
             "seen": counted.seen, "matched": counted.matched, "taken": counted.taken,
             "dropped_ring_full": counted.dropped_full, "dropped_no_buffer": counted.dropped_buffers,
         })

@@ -149,11 +149,29 @@ impl State {
 /// The taps of a stack.
 #[derive(Debug, Default)]
 pub(crate) struct Taps {
+    /// Their filters become machine code, where that can be.
+    pub compiles: bool,
     list: Arc<Snapshot<Vec<Arc<State>>>>,
     made: AtomicU64,
 }
 
 impl Taps {
+    pub fn new(compiles: bool) -> Self {
+        Self {
+            compiles,
+            ..Self::default()
+        }
+    }
+
+    /// As its points run it.
+    fn ready(&self, filter: Filter) -> Filter {
+        if self.compiles {
+            filter.compiled()
+        } else {
+            filter
+        }
+    }
+
     /// What one point of a link's queue keeps.
     pub fn point(&self, link: u8, queue: u8, way: Way) -> Point {
         Point::new(self.list.view(), link, queue, way)
@@ -202,7 +220,7 @@ impl Taps {
             link: options.link,
             way: options.way,
             snap,
-            filter: Arc::new(Snapshot::new(options.filter)),
+            filter: Arc::new(Snapshot::new(self.ready(options.filter))),
             counters: PerCore::new(queues.len() * 2),
             ends,
         });
@@ -275,7 +293,7 @@ impl Tap {
 
     /// Puts another filter in the place of the one there is. Each point takes it with its next burst.
     pub fn set_filter(&self, filter: Filter) {
-        self.state.filter.set(filter);
+        self.state.filter.set(self.taps.ready(filter));
     }
 
     /// What has been counted since it was attached, or [`Self::clear`]ed.

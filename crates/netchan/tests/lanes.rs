@@ -4,21 +4,80 @@
 mod fan;
 
 use std::{
-    io::{IoSlice, IoSliceMut, Read, Write},
+    collections::VecDeque,
+    io::{self, IoSlice, IoSliceMut, Read, Write},
+    iter,
     net::SocketAddr,
+    sync::{Arc, Mutex},
 };
 
 use netchan::{
-    Clock, Net, Regime, TcpStream, Threads,
-    link::wire,
+    Clock, Doorbell, Instant, Net, Regime, Slab, TcpStream, Threads,
+    link::{Link, LinkError, LinkRx, Properties, Queue, RxStatistics, wire},
+    packet::Packet,
     socket::{Domain, Kind, ReceiveFlags, Socket, SocketOption},
     steps::Steps,
+    tap,
 };
 
 use fan::{Fan, dealt};
 
 const QUEUES: usize = 3;
 const HERE: &str = "10.0.0.1:7";
+
+/// Frames that come in as if a router had sent them.
+type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;
+
+/// A link, and such frames with what it receives.
+struct Routed(Box<dyn Link>, Frames);
+
+impl Link for Routed {
+    fn properties(&self) -> &Properties {
+        self.0.properties()
+    }
+
+    fn start(self: Box<Self>, bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
+        let Self(link, frames) = *self;
+        let routed = |Queue { rx, tx }| Queue {
+            rx: Box::new(RoutedRx(rx, frames.clone())),
+            tx,
+        };
+        Ok(link.start(bells)?.into_iter().map(routed).collect())
+    }
+}
+
+struct RoutedRx(Box<dyn LinkRx>, Frames);
+
+impl LinkRx for RoutedRx {
+    fn receive(
+        &mut self,
+        now: Instant,
+        slab: &mut Slab,
+        burst: &mut VecDeque<Packet>,
+        max: usize,
+    ) -> Result<usize, LinkError> {
+        let received = self.0.receive(now, slab, burst, max)?;
+        let Some(frame) = self.1.lock().unwrap().pop_front() else {
+            return Ok(received);
+        };
+        let mut packet = Packet::new(slab.alloc().expect("a buffer"), 0);
+        packet.room_mut()[..frame.len()].copy_from_slice(&frame);
+        packet.set_len(frame.len());
+        burst.push_back(packet);
+        Ok(received + 1)
+    }
+
+    fn next_event(&mut self) -> Instant {
+        match self.1.lock().unwrap().is_empty() {
+            true => self.0.next_event(),
+            false => Instant::ZERO,
+        }
+    }
+
+    fn statistics(&self) -> RxStatistics {
+        self.0.statistics()
+    }
+}
 
 /// A stack with a shard for each queue, its peer, and both one turn after the other.
 struct World {
@@ -27,14 +86,17 @@ struct World {
     clock: Clock,
     /// A queue of ours that does not turn.
     idle: Option<usize>,
+    /// What comes to us from a router.
+    routed: Frames,
 }
 
 impl World {
     fn new(regime: Regime) -> Self {
         let clock = Clock::new_virtual();
         let (a, b) = wire::pair(&wire::Options::default());
+        let routed = Frames::default();
         let fan = Fan {
-            link: Box::new(a),
+            link: Box::new(Routed(Box::new(a), routed.clone())),
             queues: QUEUES,
         };
         let start = |builder: netchan::Builder, address: &str| {
@@ -51,6 +113,7 @@ impl World {
             steps,
             clock,
             idle: None,
+            routed,
         }
     }
 
@@ -76,6 +139,11 @@ impl World {
         while (0..self.steps[1].roles()).fold(false, |moved, role| moved | self.steps[1].step(role))
         {
         }
+        self.turn_links();
+    }
+
+    /// Our links send what waits for them, and what they receive comes into the channels of our shards.
+    fn turn_links(&mut self) {
         while (0..QUEUES).fold(false, |moved, role| moved | self.steps[0].step(role)) {}
     }
 
@@ -246,6 +314,60 @@ fn segments_under_way_go_after_a_connection() {
     assert!(!far.socket().move_to_shard(0), "its own end began it");
     assert_eq!(world.shard_of(remote), (began + 1) % QUEUES);
     assert_eq!(count(&world, "drop_tcp_no_socket"), 0);
+}
+
+/// The checksum of headers (RFC 1071).
+fn sum(bytes: &[u8]) -> [u8; 2] {
+    let words = bytes
+        .chunks(2)
+        .map(|two| u32::from(two[0]) << 8 | u32::from(two[1]));
+    let sum: u32 = words.sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    (!u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap()).to_be_bytes()
+}
+
+/// What a router says of a frame that is too long for its next link (RFC 1191 §4).
+fn too_big(frame: &[u8], mtu: u16) -> Vec<u8> {
+    let mut icmp = vec![3, 4, 0, 0, 0, 0];
+    icmp.extend(mtu.to_be_bytes());
+    icmp.extend(&frame[14..14 + 28]);
+    let checksum = sum(&icmp);
+    icmp[2..4].copy_from_slice(&checksum);
+    let len = 20 + u8::try_from(icmp.len()).unwrap();
+    let mut ip = vec![0x45, 0, 0, len, 0, 0, 0, 0, 64, 1, 0, 0, 10, 0, 0, 254];
+    ip.extend(&frame[14 + 12..14 + 16]);
+    let checksum = sum(&ip);
+    ip[10..12].copy_from_slice(&checksum);
+    [&frame[6..12], &[2, 0, 0, 0, 0, 0xfe, 8, 0], &ip, &icmp].concat()
+}
+
+/// An ICMP error that is in a shard's channel when the connection that it is about leaves it.
+#[test]
+fn icmp_errors_under_way_go_after_a_connection() {
+    let mut world = World::new(Regime::AppChannel);
+    let listener = world.listen(false);
+    let socket = world.connect();
+    let began = world.shard_of(socket.local_address());
+    let (accepted, _) = listener.accept().unwrap();
+    let mss = || accepted.tcp_info().unwrap().send_mss;
+    assert!(mss() > 1000);
+    let options = tap::Options {
+        way: Some(tap::Way::Out),
+        ..tap::Options::default()
+    };
+    let mut tap = world.nets[0].tap(options).unwrap();
+    accepted.send(&[IoSlice::new(&[1; 3000])], None).unwrap();
+    world.turn_links();
+    let sent = iter::from_fn(|| tap.read()).find(|record| record.length > 1000);
+    let error = too_big(sent.expect("a segment").bytes(), 600);
+    world.routed.lock().unwrap().push_back(error);
+    world.turn_links();
+    assert!(accepted.move_to_shard((began + 1) % QUEUES));
+    let passed = count(&world, "tcp_passed_on");
+    world.settle();
+    assert_eq!(count(&world, "tcp_passed_on"), passed + 1);
+    assert_eq!(count(&world, "drop_icmp"), 0);
+    assert!((500..600).contains(&mss()), "{}", mss());
 }
 
 /// The classifiers of all queues hear of a flow in order, also that of a queue which does not turn for a while: none keeps a flow that has ended.

@@ -171,26 +171,37 @@ fn each_ns(filter: &Filter, frames: &[Vec<u8>], runs: usize) -> f64 {
     took * 1e9 / (passes * frames.len()) as f64
 }
 
+/// Each filter as a tap runs it, which is as machine code where there is some, and interpreted.
 pub(super) fn rows(effort: &Effort) -> Result<Vec<Row>, LabError> {
     let filters: Result<Vec<_>, _> = FILTERS.into_iter().map(filter).collect();
-    let (filters, frames) = (filters?, frames());
+    let (interpreted, frames) = (filters?, frames());
+    let compiled = interpreted.iter().cloned().map(Filter::compiled).collect();
+    let ways: [Vec<Filter>; 2] = [compiled, interpreted];
     // The filters take turns; the first round is thrown away.
-    let turn = |_| -> Vec<f64> {
+    let turn = |_| {
         let one = |filter| each_ns(filter, &frames, effort.runs);
-        filters.iter().map(one).collect()
+        (ways.each_ref()).map(|filters| filters.iter().map(one).collect::<Vec<_>>())
     };
-    let turns: Vec<Vec<f64>> = (0..=effort.rounds).map(turn).skip(1).collect();
-    let middles = turns.iter().map(|turn| [Sample::of(turn.clone()).median()]);
-    let middles: Vec<_> = middles.collect();
-    let mut rows = vec![
-        row("filter_ns", &middles, |[middle]| *middle)
-            .target("6 to 12.5 ns")
-            .reference("libpcap 8-48 ns"),
-    ];
-    for (number, (text, _)) in FILTERS.iter().enumerate() {
-        let values = turns.iter().map(|turn| turn[number]).collect();
-        let row = Row::new(&format!("filter_{}_ns", number + 1), &Sample::of(values));
-        rows.push(row.reference(text));
+    let turns: Vec<[Vec<f64>; 2]> = (0..=effort.rounds).map(turn).skip(1).collect();
+    let mut rows = Vec::new();
+    for (way, infix) in ["", "interpreted_"].into_iter().enumerate() {
+        let turns: Vec<_> = turns.iter().map(|turn| &turn[way]).collect();
+        let middles = turns
+            .iter()
+            .map(|turn| [Sample::of(turn.to_vec()).median()]);
+        let middles: Vec<_> = middles.collect();
+        let middle = row(&format!("filter_{infix}ns"), &middles, |[middle]| *middle);
+        let middle = if way == 0 {
+            middle.target("6 to 12.5 ns")
+        } else {
+            middle
+        };
+        rows.push(middle.reference("libpcap 8-48 ns"));
+        for (number, (text, _)) in FILTERS.iter().enumerate() {
+            let values = turns.iter().map(|turn| turn[number]).collect();
+            let id = format!("filter_{infix}{}_ns", number + 1);
+            rows.push(Row::new(&id, &Sample::of(values)).reference(text));
+        }
     }
     Ok(rows)
 }
@@ -218,9 +229,11 @@ mod tests {
         let frames = frames();
         for (compiled, passing) in FILTERS.into_iter().zip(passing) {
             let filter = filter(compiled).expect("a program");
-            let passes = |at: &usize| filter.run(&frames[*at], 142) > 0;
-            let found: Vec<usize> = (0..frames.len()).filter(passes).collect();
-            assert_eq!(found, passing, "{}", compiled.0);
+            for filter in [filter.clone(), filter.compiled()] {
+                let passes = |at: &usize| filter.run(&frames[*at], 142) > 0;
+                let found: Vec<usize> = (0..frames.len()).filter(passes).collect();
+                assert_eq!(found, passing, "{} {}", filter.engine(), compiled.0);
+            }
         }
         let [five, nothing] = [five_terms(), nothing()].map(|f| f.expect("a program"));
         assert!(
@@ -231,5 +244,29 @@ mod tests {
         let discard = v4(17, [10, 0, 0, 1], [1, 9]);
         assert!(five.run(&discard, 142) > 0, "all five terms hold");
         assert!(filter(("x", "6 0 0")).is_err());
+    }
+
+    /// What is measured says the same interpreted and as machine code: of frames with any byte changed, and cut anywhere.
+    #[test]
+    fn machine_code_says_what_the_interpreter_says() {
+        for compiled in FILTERS.into_iter().chain([FIVE_TERMS, NOTHING]) {
+            let filter = filter(compiled).expect("a program");
+            let both = [filter.clone(), filter.compiled()];
+            assert_eq!(both[1].engine() == "compiled", cfg!(target_arch = "x86_64"));
+            let same = |frame: &[u8]| {
+                let [one, other] = both.each_ref().map(|filter| filter.run(frame, 142));
+                assert_eq!(one, other, "{} {frame:?}", compiled.0);
+            };
+            for frame in frames() {
+                for at in 0..frame.len() {
+                    same(&frame[..at]);
+                    for value in [0, 1, 6, 17, 0x45, 0x4f, 80, 0x86, 0xff] {
+                        let mut frame = frame.clone();
+                        frame[at] = value;
+                        same(&frame);
+                    }
+                }
+            }
+        }
     }
 }

@@ -32,6 +32,12 @@ fn frames_are_shown_and_written() {
             "2 frames captured; ",
             "0 of them were dropped",
             "none left",
+            // `show taps`.
+            if cfg!(target_arch = "x86_64") {
+                "compiled"
+            } else {
+                "interpreted"
+            },
             "file 600",
             "read 6 and 2",
         ],

@@ -24,6 +24,7 @@ mss_clamp = true
 dispatch = "deferred"
 moderation = "50us"
 trace_events = 4096
+compile_filters = false
 cores = [0, 1]
 
 [[link]]
@@ -94,6 +95,7 @@ fn whole_file() {
     );
     assert_eq!(config.moderation, Some(Duration::from_micros(50)));
     assert_eq!(config.trace_events, Some(4096));
+    assert_eq!(config.compile_filters, Some(false));
     assert_eq!(config.cores, [0, 1]);
     let [tap, wire] = &config.links[..] else {
         panic!("{:?}", config.links)

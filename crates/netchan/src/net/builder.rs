@@ -54,6 +54,7 @@ pub struct Builder {
     pub(super) control: bool,
     pub(super) trace: Option<trace::Level>,
     pub(super) trace_events: usize,
+    pub(super) compile_filters: bool,
     pub(super) modules: Vec<Boxed>,
     /// Links that another process opened.
     pub(super) handed: Handed,
@@ -87,6 +88,7 @@ impl Default for Builder {
             control: false,
             trace: None,
             trace_events: limits::TRACE_RECORDS,
+            compile_filters: true,
             modules: Vec::new(),
             handed: Handed::default(),
         }
@@ -408,6 +410,14 @@ impl Builder {
     #[must_use]
     pub const fn trace_events(mut self, events: usize) -> Self {
         self.trace_events = events;
+        self
+    }
+
+    /// Whether the filters of taps become machine code, where that can be (see [`Filter::compiled`](crate::tap::Filter::compiled)); default true. Else they are
+    /// interpreted: for a process that is killed where it asks for executable memory, instead of being refused it.
+    #[must_use]
+    pub const fn compile_filters(mut self, compile: bool) -> Self {
+        self.compile_filters = compile;
         self
     }
 

@@ -101,6 +101,9 @@ impl Builder {
         if let Some(mss_clamp) = config.mss_clamp {
             self = self.mss_clamp(mss_clamp);
         }
+        if let Some(compile) = config.compile_filters {
+            self = self.compile_filters(compile);
+        }
         if let Some(limited) = config.icmp.rate_limit {
             self = self.icmp_rate_limit(limited);
         }

@@ -50,6 +50,7 @@ use crate::{
         watch::Watch,
         worker,
     },
+    tap::Taps,
     trace,
 };
 
@@ -222,7 +223,7 @@ impl Builder {
             flow_hash,
             secret,
             seed,
-            taps: Arc::default(),
+            taps: Arc::new(Taps::new(self.compile_filters)),
             send_buffer: self.send_buffer.next_power_of_two(),
             send_buffer_max: self.send_buffer_max.next_power_of_two(),
             assignment: layout

@@ -20,7 +20,7 @@ use crate::{
 
 impl Shard {
     /// An ICMP error that quotes a flow of this shard, as the interface has found (it steered by the quotation).
-    pub(super) fn icmp_input(&mut self, packet: &Packet, addresses: Addresses, now: Instant) {
+    pub(super) fn icmp_input(&mut self, packet: Packet, addresses: Addresses, now: Instant) {
         let message = packet
             .bytes()
             .get(usize::from(packet.meta.upper)..)
@@ -49,14 +49,14 @@ impl Shard {
             }
             Ok(icmp::Incoming::Error(error)) => {
                 let code = message.first_chunk().copied().unwrap_or_default();
-                self.icmp_error(&error, code, now);
+                self.icmp_error(&error, code, packet, now);
             }
             _ => self.count(Counter::DropIcmp),
         }
     }
 
     /// A packet of ours found no next hop: as if a router had said so.
-    pub(super) fn undeliverable(&mut self, packet: &Packet, now: Instant) {
+    pub(super) fn undeliverable(&mut self, packet: Packet, now: Instant) {
         let bytes = packet.bytes();
         let Some(key) = FlowKey::of_sent(bytes) else {
             return;
@@ -81,11 +81,11 @@ impl Shard {
         } else {
             [1, icmpv6::unreachable::ADDRESS]
         };
-        self.icmp_error(&error, unreachable, now);
+        self.icmp_error(&error, unreachable, packet, now);
     }
 
-    /// `code`: its type and code.
-    fn icmp_error(&mut self, error: &IncomingError, code: [u8; 2], now: Instant) {
+    /// `code`: its type and code; `packet`: what it was found in, which goes after a connection that has moved.
+    fn icmp_error(&mut self, error: &IncomingError, code: [u8; 2], packet: Packet, now: Instant) {
         let (local, remote) = (
             SocketAddr::from(error.local),
             SocketAddr::from(error.remote),
@@ -99,6 +99,11 @@ impl Shard {
         };
         let hash = short(self.host.flow_hash.hash(&key));
         let found = self.find(hash, &key).map(time_wait::split);
+        if found.is_none()
+            && let Some(shard) = self.moved_to(hash, &key)
+        {
+            return self.pass_on(shard, packet);
+        }
         let (Some(Ok(number)), Some(seq)) = (found, error.quoted_seq) else {
             return self.count(Counter::DropIcmp);
         };

@@ -26,6 +26,7 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
     let mut rows = tcp_settings(stack);
     rows.extend(memory_settings(stack));
     rows.extend(link_settings(stack));
+    rows.extend(look_settings(stack));
     rows.extend([
         by("regime", json!(control.regime.name()), origins.regime),
         by("giant", json!(stack.layout.giant), giant),
@@ -67,9 +68,6 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
             json!(driver.background.as_micros()),
             "boot",
         ),
-        row("trace", json!(trace::level().name()), "run"),
-        row("trace_events", json!(trace::events()), "boot"),
-        row("stages", json!(stages::are_on()), "run"),
         row("icmp.rate_limit", json!(host.limits_icmp()), "run"),
         row(
             "background_at_once",
@@ -84,6 +82,18 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
         ),
     ]);
     rows
+}
+
+/// How it is looked at.
+fn look_settings(stack: &Stack) -> [Value; 4] {
+    let row = |name: &str, value: Value, when: &str| json!({"name": name, "value": value, "changes": when, "from": null});
+    let compiles = stack.control.host.taps.compiles;
+    [
+        row("trace", json!(trace::level().name()), "run"),
+        row("trace_events", json!(trace::events()), "boot"),
+        row("compile_filters", json!(compiles), "boot"),
+        row("stages", json!(stages::are_on()), "run"),
+    ]
 }
 
 /// The MTUs.

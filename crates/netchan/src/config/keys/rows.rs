@@ -204,6 +204,15 @@ pub(super) const TOP: &[Key] = &[
         ..OF_TOP
     },
     Key {
+        name: "compile_filters",
+        value: Default("true"),
+        values: ", `false`",
+        meaning: "filters of captures become machine code where the process may have executable memory; else they are interpreted",
+        changes: boot("compile_filters"),
+        read: Some(|c, v| plain(&mut c.compile_filters, v)),
+        ..OF_TOP
+    },
+    Key {
         name: "cores",
         value: Default("[]"),
         values: ", or numbers",

@@ -87,11 +87,9 @@ impl Shard {
         };
         let found = self.find_tuple(packet.meta.flow, &tuple);
         if found.is_none()
-            && let Some(shard) = self.host.moved.shard_of(packet.meta.flow, &tuple.tcp_key())
-            && shard != self.number
+            && let Some(shard) = self.moved_to(packet.meta.flow, &tuple.tcp_key())
         {
-            self.count(Counter::TcpPassedOn);
-            return self.passed.push((shard, packet));
+            return self.pass_on(shard, packet);
         }
         let ecn = Ecn::of_packet(packet.bytes());
         packet.meta.ecn = ecn as u8;

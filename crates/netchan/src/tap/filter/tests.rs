@@ -1,9 +1,18 @@
-//! Programs that are refused, and what good ones say. Against libpcap: the program `netchan`'s tests.
+//! Programs that are refused, and what good ones say, interpreted and as machine code. Against libpcap: the program `netchan`'s tests.
 
 use super::*;
 
 fn i(code: u16, jt: u8, jf: u8, k: u32) -> Instruction {
     Instruction { code, jt, jf, k }
+}
+
+/// What both ways of running a program say.
+fn said(program: &[Instruction], packet: &[u8], length: u32) -> u32 {
+    let filter = Filter::new(program).expect("a program");
+    let compiled = filter.clone().compiled();
+    let ways = [&filter, &compiled].map(|filter| filter.run(packet, length));
+    assert_eq!(ways[0], ways[1], "{compiled:?} {packet:?} {length}");
+    ways[0]
 }
 
 /// `tcpdump -ddd 'ip and tcp dst port 80'` on Ethernet, without the fragment's test.
@@ -34,8 +43,7 @@ fn frame(port: u16, ihl: usize) -> Vec<u8> {
 
 #[test]
 fn program_says_what_it_was_compiled_for() {
-    let filter = Filter::new(&port_80()).expect("a program");
-    let run = |frame: &[u8]| filter.run(frame, u32::try_from(frame.len()).unwrap());
+    let run = |frame: &[u8]| said(&port_80(), frame, u32::try_from(frame.len()).unwrap());
     assert_eq!(run(&frame(80, 5)), 0x40000);
     assert_eq!(run(&frame(80, 8)), 0x40000, "by the header's length");
     assert_eq!(run(&frame(81, 5)), 0);
@@ -82,8 +90,7 @@ fn each_operation_does_its_work() {
     ];
     for (instruction, expected) in cases {
         let program = [i(0, 0, 0, 7), i(1, 0, 0, 3), instruction, i(0x16, 0, 0, 0)];
-        let filter = Filter::new(&program).expect("a program");
-        assert_eq!(filter.run(&packet, 1000), expected, "{instruction:?}");
+        assert_eq!(said(&program, &packet, 1000), expected, "{instruction:?}");
     }
 }
 
@@ -102,18 +109,12 @@ fn registers_and_branches_do_theirs() {
         i(0x0c, 0, 0, 0),
         i(0x16, 0, 0, 0),
     ];
-    assert_eq!(
-        Filter::new(&program).expect("a program").run(&packet, 5),
-        14
-    );
+    assert_eq!(said(&program, &packet, 5), 14);
     let program = [i(0x81, 0, 0, 0), i(0x87, 0, 0, 0), i(0x16, 0, 0, 0)];
-    assert_eq!(
-        Filter::new(&program).expect("a program").run(&packet, 77),
-        77
-    );
+    assert_eq!(said(&program, &packet, 77), 77);
     // A division by an X of zero.
     let program = [i(0x3c, 0, 0, 0), i(0x06, 0, 0, 5)];
-    assert_eq!(Filter::new(&program).expect("a program").run(&packet, 5), 0);
+    assert_eq!(said(&program, &packet, 5), 0);
     for (code, yes) in [
         (0x15, false),
         (0x1d, false),
@@ -131,8 +132,8 @@ fn registers_and_branches_do_theirs() {
             i(6, 0, 0, 1),
             i(6, 0, 0, 2),
         ];
-        let said = Filter::new(&program).expect("a program").run(&packet, 5);
-        assert_eq!(said, if yes { 1 } else { 2 }, "{code:#x}");
+        let result = said(&program, &packet, 5);
+        assert_eq!(result, if yes { 1 } else { 2 }, "{code:#x}");
     }
 }
 
@@ -192,4 +193,77 @@ fn random_programs_end() {
         }
     }
     assert!(run > 1000, "{run}");
+}
+
+/// Machine code is there, stays with its filter's copies, and is no part of what a filter is.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn filter_becomes_machine_code() {
+    let filter = Filter::new(&port_80()).expect("a program");
+    let compiled = filter.clone().compiled();
+    assert_eq!(
+        (filter.engine(), compiled.engine()),
+        ("interpreted", "compiled")
+    );
+    assert_eq!(filter, compiled);
+    let copy = compiled.clone().compiled();
+    drop((filter, compiled));
+    assert_eq!(copy.run(&frame(80, 5), 54), 0x40000);
+    let all = Filter::default().compiled();
+    assert_eq!((all.engine(), all.run(&[], 0)), ("none", u32::MAX));
+}
+
+/// Loads at the edges: of the packet, of what an instruction of eBPF can say, of 32 bits.
+#[test]
+fn loads_end_where_the_packet_does() {
+    let packet: Vec<u8> = (0..40_000_u32).map(|n| n.to_le_bytes()[0] | 1).collect();
+    let ends = [1_u32, 2, 4, 5, 32_767, 32_768, 32_769, 32_771, 40_000];
+    for (code, bytes) in [(0x30, 1_u32), (0x28, 2), (0x20, 4), (0xb1, 1)] {
+        let returns = [i(0x87, 0, 0, 0), i(0x16, 0, 0, 0)];
+        let returns = &returns[usize::from(code != 0xb1)..];
+        let one = |k, there: u32| {
+            let program = [&[i(code, 0, 0, k)], returns].concat();
+            said(&program, &packet[..there as usize], there)
+        };
+        for there in ends {
+            for k in there.saturating_sub(5)..there + 2 {
+                let fits = k + bytes <= there;
+                assert_eq!(one(k, there) > 0, fits, "{code:#x} at {k} of {there}");
+            }
+        }
+        for k in [i32::MAX.cast_unsigned(), u32::MAX - 3, u32::MAX] {
+            assert_eq!(one(k, 40_000), 0, "{code:#x} at {k}");
+        }
+    }
+    // By X, which may be as large as it likes.
+    for (code, bytes) in [(0x50, 1_u32), (0x48, 2), (0x40, 4)] {
+        for x in [0, 1, 39_990, 40_000, 1 << 31, u32::MAX - 5, u32::MAX] {
+            for k in [0, 5, 9, 10, 1 << 31, u32::MAX - x, u32::MAX] {
+                let program = [i(1, 0, 0, x), i(code, 0, 0, k), i(0x16, 0, 0, 0)];
+                let end = u64::from(x) + u64::from(k) + u64::from(bytes);
+                let result = said(&program, &packet, 9);
+                assert_eq!(result > 0, end <= 40_000, "{code:#x} at {x} + {k}");
+            }
+        }
+    }
+}
+
+/// The longest programs, made of what becomes most instructions.
+#[test]
+fn longest_programs_become_machine_code() {
+    for instruction in [
+        i(0x40, 0, 0, 0),
+        i(0x3c, 0, 0, 0),
+        i(0x6c, 0, 0, 0),
+        i(0xb1, 0, 0, 40_000),
+        i(0x4d, 0, 1, 0),
+        i(0x4d, 1, 1, 0),
+    ] {
+        let mut program = vec![instruction; INSTRUCTIONS_MAX - 3];
+        program.insert(0, i(1, 0, 0, 1));
+        program.extend([i(0x87, 0, 0, 0), i(0x16, 0, 0, 0)]);
+        let filter = Filter::new(&program).expect("a program").compiled();
+        assert_eq!(filter.engine() == "compiled", cfg!(target_arch = "x86_64"));
+        said(&program, &[1; 50_000], 1);
+    }
 }
