@@ -176,6 +176,14 @@ pub const TAP_RECORDS: usize = 8_192;
 pub const TAP_BUFFERS: [(usize, usize); 3] = [(8_192, 256), (4_096, 2_048), (256, 65_536)];
 /// Frames that are copied before their link is asked to take them.
 pub const TAP_BURST: usize = 32;
+/// Points at which a tap has all that room; one that is at more of them has an eighth of it at each.
+pub const TAP_POINTS: usize = 8;
+/// Bytes of a packet that a shard keeps until it is through with it, while drops are watched: the headers, and the smallest buffers' size.
+pub const TAP_DROPPED: usize = 256;
+/// Writers of frames at a time.
+pub const WRITERS: usize = 4;
+/// Frames that one of them has written and its link has not taken.
+pub const WRITTEN: usize = 256;
 /// Bytes of address space that a stack leaves free for its threads and its process when it starts.
 pub const SPARE: usize = 64 << 20;
 /// Frames that wait for a link that is full.

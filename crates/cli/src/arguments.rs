@@ -3,8 +3,8 @@
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
-    capture, change, completions, config, demo, doctor, lab, log, metrics, plot, run, show, top,
-    trace, work,
+    capture, change, completions, config, demo, doctor, extcap, inject, lab, log, metrics, plot,
+    run, show, top, trace, work,
 };
 
 /// Commands of the contract that this version does not have, and what stands in until it does.
@@ -49,6 +49,8 @@ pub enum Command {
     Top(top::Arguments),
     Metrics(metrics::Arguments),
     Capture(capture::Arguments),
+    Inject(inject::Arguments),
+    Extcap(extcap::Arguments),
     Plot(plot::Arguments),
     Address(change::Address),
     Route(change::Route),
@@ -77,6 +79,8 @@ impl Command {
             Self::Top(_) => "top",
             Self::Metrics(_) => "metrics",
             Self::Capture(_) => "capture",
+            Self::Inject(_) => "inject",
+            Self::Extcap(_) => "extcap",
             Self::Plot(_) => "plot",
             Self::Address(_) => "address",
             Self::Route(_) => "route",
@@ -126,7 +130,8 @@ pub fn parse() -> (Command, log::Flags) {
             .arg(rest);
         whole = whole.subcommand(planned);
     }
-    let matches = whole.get_matches();
+    let line = extcap::command_line(std::env::args_os().collect());
+    let matches = whole.get_matches_from(line);
     for (name, instead) in PLANNED {
         if matches.subcommand_name() == Some(name) {
             eprintln!(

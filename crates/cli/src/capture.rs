@@ -1,13 +1,15 @@
-//! `netchan capture`: frames of a running stack's links, as text or in a pcapng file.
+//! `netchan capture`: frames of a running stack's links, or of what else is asked for, as text or in a pcapng file.
 
 mod file;
-mod libpcap;
+pub mod libpcap;
+mod socket;
 mod text;
 
 use std::{
     fs,
     io::{self, IsTerminal},
-    path::PathBuf,
+    path::{Path, PathBuf},
+    sync::mpsc::Receiver,
     time::Duration,
 };
 
@@ -15,12 +17,12 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use netchan::{
     control::{
         Stack,
-        capture::{Capture, Entry, Request},
+        capture::{Capture, Entry, Frame, Of, Request},
     },
     tap::{Statistics, Way},
 };
 
-use self::{file::Files, text::Lines};
+use self::{file::Files, socket::Named, text::Lines};
 use crate::{
     failure::{Failure, Outcome, at, failed, usage},
     output::{print, printable},
@@ -40,9 +42,11 @@ const LAST: Duration = Duration::from_secs(5);
 #[command(
     after_help = "FILTER is tcpdump's (pcap-filter(7)); libpcap compiles it, and is looked up when there is one. The stack never waits for a capture: what it has no room for is \
         counted, and said at the end on standard error. Frames of a link with offload are seen uncut, with checksums still to be filled in, as tcpdump sees them on a host. \
+        What shards take, send and drop has the frame header that it came with, or zeros; of what a shard drops the first 256 bytes are kept. \
         The file is pcapng with nanoseconds, its owner's alone; `-` is standard output.\n\n\
         Examples:\n  netchan capture tcp port 80\n  netchan capture -w - | wireshark -k -i -\n  netchan capture -w trace.pcapng -C 100 -W 10 --duration 60 not arp\n  \
-        tcpdump -ddd 'udp port 53' > dns.bpf; netchan capture --bpf dns.bpf"
+        tcpdump -ddd 'udp port 53' > dns.bpf; netchan capture --bpf dns.bpf\n  \
+        netchan capture --dropped\n  netchan capture --socket 10.77.0.2:8000-10.77.0.1:40000 --comments -w one.pcapng"
 )]
 pub struct Arguments {
     /// What is wanted, in tcpdump's language (default: everything)
@@ -57,6 +61,18 @@ pub struct Arguments {
     /// Only frames that go this way
     #[arg(long, value_name = "WAY", value_parser = ways())]
     way: Option<Way>,
+    /// What the stack drops, in place of what its links carry, each with the reason
+    #[arg(long)]
+    dropped: bool,
+    /// What this shard takes and sends (as `netchan show shards` numbers them)
+    #[arg(long, value_name = "N", conflicts_with_all = ["dropped", "link"])]
+    shard: Option<usize>,
+    /// What goes to a socket and comes from it: LOCAL-REMOTE, one end, or a local port (as `netchan show sockets` has them); of a listener, also what is its connections'
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["dropped", "shard", "link"])]
+    socket: Option<String>,
+    /// With each, say the shard, the core and the regime (some 60 bytes of a file)
+    #[arg(long)]
+    comments: bool,
     /// Write them to a file in place of text
     #[arg(short = 'w', long, value_name = "FILE")]
     write: Option<PathBuf>,
@@ -90,7 +106,7 @@ fn ways() -> impl TypedValueParser<Value = Way> {
 }
 
 /// Where frames go.
-enum Sink {
+pub enum Sink {
     Text(Lines),
     Files(Files),
 }
@@ -98,18 +114,53 @@ enum Sink {
 /// Runs the command.
 pub fn capture(arguments: &Arguments) -> Outcome {
     let duration = arguments.duration.map(seconds).transpose()?;
-    let request = request(arguments)?;
+    let mut request = request(arguments)?;
+    let named = arguments.socket.as_deref().map(Named::parse).transpose()?;
     let stack = only(choose(arguments.pid.as_deref())?)?;
-    let interrupted = interruption()?;
-    let begun = stack.capture(&request);
-    let mut capture = begun.map_err(|why| failed(format!("stack {}: {why}", stack.id)))?;
+    if let (Some(name), Some(named)) = (&arguments.socket, named) {
+        request.of = socket::find(&stack, name, named)?;
+    }
+    let until = Until {
+        interrupted: interruption()?,
+        duration,
+        count: arguments.count,
+    };
+    let mut capture = begin(&stack, &request)?;
     let mut sink = sink(arguments, &capture)?;
-    let until = duration.map(deadline);
-    let mut left = arguments.count.unwrap_or(u64::MAX);
+    follow(&stack, &mut capture, &mut sink, &until)
+}
+
+/// What ends a capture.
+pub struct Until {
+    /// The user, or the system.
+    pub interrupted: Receiver<()>,
+    /// After so long.
+    pub duration: Option<Duration>,
+    /// After so many frames.
+    pub count: Option<u64>,
+}
+
+/// Begins a capture.
+///
+/// # Errors
+/// The stack's, with its name.
+pub fn begin(stack: &Stack, request: &Request) -> Result<Capture, Failure> {
+    let begun = stack.capture(request);
+    begun.map_err(|why| failed(format!("stack {}: {why}", stack.id)))
+}
+
+/// Carries a capture to its sink until it ends, and says on standard error what was missed.
+///
+/// # Errors
+/// The stack's and the sink's.
+pub fn follow(stack: &Stack, capture: &mut Capture, sink: &mut Sink, until: &Until) -> Outcome {
+    let interrupted = &until.interrupted;
+    let mut left = until.count.unwrap_or(u64::MAX);
+    let until_time = until.duration.map(deadline);
     let (mut ending, mut counted) = (None, Statistics::default());
     loop {
         let is_late = |at: Option<u64>| at.is_some_and(|at| now_ns() >= at);
-        if ending.is_none() && (interrupted.try_recv().is_ok() || is_late(until)) {
+        if ending.is_none() && (interrupted.try_recv().is_ok() || is_late(until_time)) {
             capture.finish().map_err(failed)?;
             ending = Some(deadline(LAST));
         }
@@ -123,7 +174,7 @@ pub fn capture(arguments: &Arguments) -> Outcome {
                 sink.flush(&counted)?;
             }
             Ok(Some(Entry::Frame(frame))) if left > 0 => {
-                sink.take(&frame)?;
+                sink.take(&frame, comment(capture, &frame).as_deref())?;
                 left -= 1;
                 if left == 0 && ending.is_none() {
                     capture.finish().map_err(failed)?;
@@ -143,9 +194,25 @@ pub fn capture(arguments: &Arguments) -> Outcome {
         }
     }
     sink.end(&counted)?;
-    let written = arguments.count.map_or(counted.taken, |count| count - left);
+    let written = until.count.map_or(counted.taken, |count| count - left);
     say(&counted, written);
     Ok(())
+}
+
+/// What is known of a frame beside itself, as a comment.
+fn comment(capture: &Capture, frame: &Frame) -> Option<String> {
+    let note = frame.note?;
+    let mut words = Vec::new();
+    words.extend(
+        capture
+            .reason(note.reason)
+            .map(|why| format!("dropped: {why}")),
+    );
+    words.extend(note.shard.map(|shard| format!("shard {shard}")));
+    words.extend(note.core.map(|core| format!("core {core}")));
+    let regime = capture.about["regime"].as_str();
+    words.extend(regime.map(|regime| format!("regime {regime}")));
+    Some(printable(&words.join(", ")))
 }
 
 /// What was missed is said, whatever standard output is.
@@ -175,7 +242,10 @@ pub fn seconds(seconds: f64) -> Result<Duration, Failure> {
 }
 
 /// A capture is of one stack: its links have numbers of their own.
-fn only(mut stacks: Vec<Stack>) -> Result<Stack, Failure> {
+///
+/// # Errors
+/// There is none, or there are several.
+pub fn only(mut stacks: Vec<Stack>) -> Result<Stack, Failure> {
     match (stacks.pop(), stacks.is_empty()) {
         (Some(stack), true) => Ok(stack),
         (Some(last), false) => {
@@ -207,6 +277,12 @@ fn request(arguments: &Arguments) -> Result<Request, Failure> {
         way: arguments.way,
         snap: arguments.snap.map(usize::from),
         program,
+        of: match arguments.shard {
+            _ if arguments.dropped => Of::Drops,
+            Some(number) => Of::Shard(number),
+            None => Of::Links,
+        },
+        notes: arguments.comments || arguments.dropped,
     };
     request.filter().map_err(failed)?; // here, with its place, not only there
     Ok(request)
@@ -251,14 +327,7 @@ fn numeric(text: &str) -> Result<Vec<(u16, u8, u8, u32)>, String> {
 }
 
 fn sink(arguments: &Arguments, capture: &Capture) -> Result<Sink, Failure> {
-    let name = |link: &serde_json::Value| printable(link["name"].as_str().unwrap_or("?"));
-    let links: Vec<String> = capture
-        .links
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(name)
-        .collect();
+    let links = links(capture);
     let Some(path) = &arguments.write else {
         return Ok(Sink::Text(Lines::new(links)));
     };
@@ -267,22 +336,38 @@ fn sink(arguments: &Arguments, capture: &Capture) -> Result<Sink, Failure> {
             "-w -: standard output is a terminal; give it to a program, or leave -w out for text",
         ));
     }
-    let snap = arguments.snap.map_or(u32::from(u16::MAX), u32::from);
+    let snap = arguments.snap.unwrap_or(u16::MAX);
     let size = arguments.file_size.map(|mb| mb * 1_000_000);
     Ok(Sink::Files(Files::new(
         path,
         &links,
-        snap,
+        snap.into(),
         size,
         arguments.files,
     )?))
 }
 
+/// The names of a capture's links.
+fn links(capture: &Capture) -> Vec<String> {
+    let name = |link: &serde_json::Value| printable(link["name"].as_str().unwrap_or("?"));
+    let links = capture.links.as_array().into_iter().flatten();
+    links.map(name).collect()
+}
+
 impl Sink {
-    fn take(&mut self, frame: &netchan::control::capture::Frame) -> Outcome {
+    /// A file, or a pipe with a name.
+    ///
+    /// # Errors
+    /// The file's, with its name.
+    pub fn file(path: &Path, capture: &Capture, snap: u16) -> Result<Self, Failure> {
+        let files = Files::new(path, &links(capture), snap.into(), None, None)?;
+        Ok(Self::Files(files))
+    }
+
+    fn take(&mut self, frame: &Frame, comment: Option<&str>) -> Outcome {
         match self {
-            Self::Text(lines) => print(&lines.line(frame)),
-            Self::Files(files) => files.write(frame),
+            Self::Text(lines) => print(&lines.line(frame, comment)),
+            Self::Files(files) => files.write(frame, comment),
         }
     }
 

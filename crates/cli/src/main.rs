@@ -8,7 +8,9 @@ mod config;
 mod demo;
 mod doctor;
 mod elf;
+mod extcap;
 mod failure;
+mod inject;
 mod lab;
 mod log;
 mod metrics;
@@ -56,6 +58,8 @@ fn dispatch(command: Command, log: &log::Flags) -> Outcome {
         Command::Top(arguments) => top::top(&arguments),
         Command::Metrics(arguments) => metrics::metrics(&arguments),
         Command::Capture(arguments) => capture::capture(&arguments),
+        Command::Inject(arguments) => inject::inject(&arguments),
+        Command::Extcap(arguments) => extcap::extcap(&arguments),
         Command::Plot(arguments) => plot::plot(&arguments),
         Command::Address(arguments) => change::address(&arguments),
         Command::Route(arguments) => change::route(&arguments),

@@ -23,7 +23,7 @@ use crate::{
     after_help = "What is rare is always recorded (setting trace = \"off|rare|all\" in the configuration file): connections that begin and end, \
         losses, drops. `start` adds every packet, burst, turn, hand-over and sleep, and what each thread spends its time on (netchan show stages), until \
         `stop`. The newest 1024 events of each thread are kept (trace_events).\n\n\
-        With --stop-on the recording ends by itself: on a drop (of any kind, or for a reason that netchan show drops lists), on a packet that took longer from \
+        With --stop-on the recording ends by itself: on a drop (of any kind, for a reason that netchan show drops lists, or of a module: drop=module), on a packet that took longer from \
         the link to the application, on a thread that hangs. `export` and netchan show trace say whether and why.\n\n\
         Examples:\n  netchan trace\n  netchan trace --event drop,tcp-timeout --follow\n  netchan trace start --stop-on drop=udp_queue_full,latency=200us\n  \
         netchan trace export --perfetto trace.json"

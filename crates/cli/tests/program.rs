@@ -79,8 +79,8 @@ fn help_names_what_works_and_nothing_else() {
     let (status, out, _) = run(&["--help"]);
     assert_eq!(status, 0);
     for command in [
-        "demo", "run", "show", "top", "metrics", "capture", "plot", "config", "trace", "doctor",
-        "lab",
+        "demo", "run", "show", "top", "metrics", "capture", "inject", "extcap", "plot", "config",
+        "trace", "doctor", "lab",
     ] {
         assert!(
             out.contains(&format!("  {command} ")),

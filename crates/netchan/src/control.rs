@@ -4,7 +4,7 @@
 //! A stack that was told to [`serve`] answers on a UNIX socket `PID.sock` in a directory that only its user can enter:
 //! `$XDG_RUNTIME_DIR/netchan`, else (root) `/run/netchan`, else `/tmp/netchan-UID`. A request is one line, `hello`,
 //! `show TOPIC`, `trace REQUEST` or `change JSON` (a [`Change`]); the answer is one line of JSON, `{"ok": …}` or `{"error": "…"}`, and the end of the stream.
-//! To `capture JSON` there is no end: see [`capture`].
+//! To `capture JSON` there is no end: see [`capture`]. `inject JSON` is the other way: see [`inject`].
 //!
 //! A client asks only sockets of root and of its own user, and one that is named by its process. Neither side trusts the other: lengths are
 //! bounded, each exchange has a deadline, a client that says nothing is dropped, and the thread that answers is not one that carries packets
@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub mod capture;
+pub mod inject;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -195,6 +196,14 @@ pub trait Answers: Send + 'static {
     fn capture(&self, _: &capture::Request) -> Result<capture::Captured, String> {
         Err("this stack cannot be captured".to_owned())
     }
+
+    /// Makes what writes frames for a client.
+    ///
+    /// # Errors
+    /// Why not, in a sentence.
+    fn inject(&self, _: &inject::Request) -> Result<inject::Injecting, String> {
+        Err("no frames can be written into this stack".to_owned())
+    }
 }
 
 /// One that can be asked, but not changed.
@@ -239,11 +248,30 @@ impl Stack {
     /// # Errors
     /// See [`AskError`]; a link that is not there, a filter that is no program and too many taps are [`AskError::Refused`].
     pub fn capture(&self, request: &capture::Request) -> Result<capture::Capture, AskError> {
+        let (stream, mut answer, rest) = self.begin(&format!("capture {}\n", json!(request)))?;
+        let links = answer.get_mut("ok").map(Value::take).unwrap_or_default();
+        let about = answer.get_mut("about").map(Value::take);
+        let about = about.unwrap_or_default();
+        Ok(capture::Capture::new(stream, [links, about], rest))
+    }
+
+    /// Begins to write frames.
+    ///
+    /// # Errors
+    /// See [`AskError`]; a link that is not there, a rate that is none and too many writers are [`AskError::Refused`].
+    pub fn inject(&self, request: &inject::Request) -> Result<inject::Injection, AskError> {
+        let (stream, answer, _) = self.begin(&format!("inject {}\n", json!(request)))?;
+        let begun = inject::Injection::new(stream, &answer["ok"]);
+        begun.ok_or_else(|| AskError::Garbled("no link in it".to_owned()))
+    }
+
+    /// Asks what is answered with a line and more: the line, with an `ok` in it, and what has come behind it.
+    fn begin(&self, request: &str) -> Result<(UnixStream, Value, Vec<u8>), AskError> {
         let garbled = |e: &dyn fmt::Display| AskError::Garbled(e.to_string());
         let begin = || {
             let mut stream = connect(self)?;
             stream.set_write_timeout(Some(ANSWER_TIME))?;
-            stream.write_all(format!("capture {}\n", json!(request)).as_bytes())?;
+            stream.write_all(request.as_bytes())?;
             stream.set_read_timeout(Some(ANSWER_TIME))?;
             let (mut answer, mut room) = (Vec::new(), [0; 4096]);
             loop {
@@ -261,13 +289,14 @@ impl Stack {
             }
         };
         let (stream, answer, rest) = begin().map_err(|e: io::Error| self.explain(&e))?;
-        let mut answer: Value = serde_json::from_slice(&answer).map_err(|e| garbled(&e))?;
+        let answer: Value = serde_json::from_slice(&answer).map_err(|e| garbled(&e))?;
         if let Some(why) = answer.get("error").and_then(Value::as_str) {
             return Err(AskError::Refused(why.to_owned()));
         }
-        let links = answer.get_mut("ok").map(Value::take);
-        let links = links.ok_or_else(|| garbled(&"neither `ok` nor `error` in it"))?;
-        Ok(capture::Capture::new(stream, links, rest))
+        match answer.get("ok") {
+            Some(_) => Ok((stream, answer, rest)),
+            None => Err(garbled(&"neither `ok` nor `error` in it")),
+        }
     }
 
     /// Its identity: `{"pid", "command", "version", "cpu_s", "up_s"}`.

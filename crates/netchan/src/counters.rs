@@ -232,6 +232,14 @@ impl Counter {
     pub const fn is_drop(self) -> bool {
         DROPS[self as usize]
     }
+
+    /// Whether that is found by the frame header, which the packet still begins with.
+    pub const fn is_of_frames(self) -> bool {
+        matches!(
+            self,
+            Self::DropEthernet | Self::DropNotForUs | Self::DropEtherType
+        )
+    }
 }
 
 /// Which of them are: those whose names begin so. Made when this is compiled.

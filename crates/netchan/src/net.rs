@@ -158,15 +158,22 @@ impl Net {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    /// Copies of the frames that enter and leave links, from now on (see [`tap`](crate::tap)).
+    /// Copies of the frames that enter and leave links, from now on, or of what else [`tap::Subject`] says (see [`tap`](crate::tap)).
     ///
     /// # Errors
-    /// `InvalidInput` for a link that is not there, or a snap length that is not 1 to 65,535; `QuotaExceeded` while there are sixteen taps;
+    /// `InvalidInput` for a link or a shard that is not there, or a snap length that is not 1 to 65,535; `QuotaExceeded` while there are sixteen taps;
     /// `OutOfMemory`.
     pub fn tap(&self, options: tap::Options) -> io::Result<tap::Tap> {
         let stack = self.stack();
         let taps = &stack.control.host.taps;
-        taps.attach(options, &stack.driver.links_of_queues(), &stack.clock)
+        taps.attach(options, &stack.places(), &stack.clock)
+    }
+    /// Writes frames into a link, from now on: out of it, or in by it (see [`tap::Writer`]).
+    ///
+    /// # Errors
+    /// `InvalidInput` for a link that is not there; `QuotaExceeded` while there are four writers; `OutOfMemory`.
+    pub fn writer(&self, link: u8) -> io::Result<tap::Writer> {
+        live::writer(self.stack(), link.into())
     }
     /// The facts behind `netchan show TOPIC` as JSON; `None` for an unknown topic.
     pub fn show(&self, topic: &str) -> Option<serde_json::Value> {

@@ -83,7 +83,7 @@ use crate::{
     link::{IP_MAX, Segmentation},
     memory::Account,
     packet::{Course, HEADROOM, Packet},
-    trace,
+    tap, trace,
 };
 
 /// Bytes of a buffer for text that leaves uncut.
@@ -180,6 +180,10 @@ pub struct Shard {
     stamped: Option<Stamped>,
     /// Packets that are timed.
     pub(crate) samples: Samples,
+    /// Taps that look at what it takes, sends and drops.
+    taps: tap::Point,
+    /// Packets in each outbox that they have seen.
+    shown: Vec<usize>,
 }
 
 /// How many buffers to send from: fewer where each is large.
@@ -239,6 +243,7 @@ impl Shard {
     #[inline(always)]
     pub(crate) fn no_earlier(&mut self, now: Instant) -> Instant {
         self.latest = self.latest.max(now);
+        self.taps.refresh();
         if let Some(before) = self.host.refresh() {
             self.live_changed(&before);
         }
@@ -312,6 +317,8 @@ impl Shard {
             kept: Vec::new(),
             stamped: None,
             samples: Samples::new(number),
+            taps: host.taps.point(tap::Place::Shard(number), number),
+            shown: vec![0; host.net.interfaces.len()],
             host,
             defaults,
             counters,
@@ -335,8 +342,35 @@ impl Shard {
         if counter.is_drop() {
             let (shard, reason) = (self.number as u64, counter as u64);
             trace::note(trace::SHARD_DROP, [shard, reason]);
+            self.taps.note_drop(counter);
         }
         self.counters.add(self.number, counter, 1);
+    }
+
+    /// Whether a tap looks at what it takes, sends or drops.
+    #[inline(always)]
+    pub const fn is_watched(&self) -> bool {
+        self.taps.has_taps()
+    }
+
+    /// Shows the taps what has come into the outboxes.
+    #[cold]
+    #[inline(never)]
+    pub fn show_outgoing(&mut self, now: Instant) {
+        for ((link, outbox), shown) in (0..).zip(&self.outboxes).zip(&self.shown) {
+            for packet in outbox.iter().skip(*shown) {
+                self.taps.pass(packet, (link, tap::Way::Out), now);
+            }
+        }
+    }
+
+    /// What is left in them, since a channel was full, they have seen.
+    #[cold]
+    #[inline(never)]
+    pub fn outgoing_is_shown(&mut self) {
+        for (outbox, shown) in self.outboxes.iter().zip(&mut self.shown) {
+            *shown = outbox.len();
+        }
     }
 
     /// Makes it ready for packets.

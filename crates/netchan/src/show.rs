@@ -32,7 +32,7 @@ use crate::{
         driver_side::SharedQueue,
         watch::{self, State as Doing},
     },
-    tap::{self, Way},
+    tap::{self, Subject, Way},
     trace,
 };
 
@@ -163,7 +163,7 @@ fn queue_names(stack: &Stack) -> Vec<String> {
     queues.map(name).collect()
 }
 
-/// What looks at links, by its own counters: no lock is asked for.
+/// What looks at links, shards, sockets or drops, by its own counters: no lock is asked for.
 fn taps(stack: &Stack) -> Vec<Value> {
     let net = stack.control.host.network();
     let row = |tap: &Arc<tap::State>| {
@@ -173,6 +173,7 @@ fn taps(stack: &Stack) -> Vec<Value> {
         let (counted, filter) = (tap.statistics(), tap.filter.read());
         json!({
             "tap": tap.id,
+            "of": subject(&tap.subject),
             "link": link.map_or("all", |link| &link.name),
             "way": match tap.way { None => "both", Some(Way::In) => "in", Some(Way::Out) => "out" },
             "snap_bytes": tap.snap,
@@ -182,6 +183,19 @@ fn taps(stack: &Stack) -> Vec<Value> {
         })
     };
     stack.control.host.taps.all().iter().map(row).collect()
+}
+
+/// What a tap looks at.
+fn subject(subject: &Subject) -> String {
+    match subject {
+        Subject::Links => "links".to_owned(),
+        Subject::Drops => "drops".to_owned(),
+        Subject::Shard(number) => format!("shard {number}"),
+        Subject::Socket(flow) => match flow.remote {
+            Some(remote) => format!("socket {} - {remote}", flow.local),
+            None => format!("socket {}", flow.local),
+        },
+    }
 }
 
 fn addresses(stack: &Stack) -> Vec<Value> {

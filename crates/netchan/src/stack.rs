@@ -57,6 +57,7 @@ use crate::{
     limits,
     regime::Layout,
     shard::Binding,
+    tap::{self, Place},
 };
 
 /// Everything of one stack: its three parts, and what all of them go by.
@@ -93,6 +94,12 @@ impl Stack {
                 connections.any(|(_, c)| owes(&c.connection))
             })
         })
+    }
+
+    /// The points of its taps.
+    pub fn places(&self) -> Vec<Place> {
+        let shards = self.sockets.cells.len();
+        tap::places(shards, &self.driver.links_of_queues())
     }
 
     /// When something is due by time alone.

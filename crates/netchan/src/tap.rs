@@ -7,13 +7,23 @@
 //! * Attached and detached through an epoch's list (`percore::snapshot`), which each point compares once a burst.
 //! * Received frames are seen before anything else looks at them; sent ones when the link has taken them. What the kernel cuts and sums later (offload)
 //!   is seen uncut and with a checksum of the pseudo header alone, as tcpdump sees it on a host; [`Record::segment`] tells.
-//! * What a stack sends to itself is on no link, so no tap sees it.
+//! * What a stack sends to itself is on no link, so no tap of links sees it.
 //! * A merged frame (receive offload) is seen as the kernel merged it.
+//!
+//! Further in, each shard has a point, too. [`Subject`] says what a tap looks at: links, what is dropped wherever that is, a shard, a socket. What shards
+//! take and send has no frame header; the one that it came with is shown, or zeros. A shard looks whether taps have come once a turn.
+//!
+//! While drops are watched, a shard keeps the first [`limits::TAP_DROPPED`] bytes of each packet that it takes until it is through with it: a connection
+//! frees what it refuses. Links need not: there a packet that is dropped is at hand.
+//!
+//! [`Writer`] is the other way: frames that go out of a link, or into the stack as if they had come in by it.
 
 pub mod filter;
+mod frame;
 mod point;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use std::{
     fmt, io,
@@ -28,10 +38,18 @@ use percore::{counter::PerCore, ring::Consumer, snapshot::Snapshot};
 use proto::time::Instant;
 use serde::{Deserialize, Serialize};
 
-pub use self::filter::{BadProgram, Filter, Instruction};
-pub(crate) use self::point::Point;
-use self::point::{Ends, ends};
-use crate::{clock::Clock, limits, packet::Packet};
+pub(crate) use self::frame::Begins;
+pub(crate) use self::point::{Place, Point};
+pub use self::{
+    filter::{BadProgram, Filter, Instruction},
+    frame::Flow,
+    writer::{WriteError, Writer},
+};
+use self::{
+    point::{Ends, ends},
+    writer::Pipe,
+};
+use crate::{clock::Clock, counters::Counter, limits, packet::Packet};
 
 /// Which way a frame went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -44,8 +62,79 @@ pub enum Way {
 }
 
 /// What a tap looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Subject {
+    /// Frames that enter and leave links.
+    #[default]
+    Links,
+    /// What the stack drops, links and shards, with the reason.
+    Drops,
+    /// What the shard with this number takes and sends.
+    Shard(usize),
+    /// What goes to a socket and comes from it, in whatever shard.
+    Socket(Flow),
+}
+
+/// Why a packet was dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reason(u16);
+
+impl Reason {
+    /// It was not, as far as is known.
+    pub const NONE: Self = Self(0);
+    /// In front of the numbers of modules; those of counters are smaller.
+    const MODULE: u16 = 1 << 15;
+
+    #[allow(clippy::cast_possible_truncation)] // there are a hundred
+    pub(crate) const fn counted(counter: Counter) -> Self {
+        Self(counter as u16 + 1)
+    }
+
+    /// A module with this number, as far as it fits.
+    pub(crate) fn module(id: u64) -> Self {
+        Self(Self::MODULE | u16::try_from(id).unwrap_or(u16::MAX))
+    }
+
+    /// Its number in a capture; 0: none.
+    pub(crate) const fn number(self) -> u16 {
+        self.0
+    }
+
+    /// What a capture's number means.
+    pub(crate) const fn numbered(number: u16) -> Self {
+        Self(number)
+    }
+
+    /// What is counted, as `netchan show drops` has it; the number of the module that dropped it; neither: it was not dropped.
+    pub fn name(self) -> Option<Result<&'static str, u16>> {
+        match self.0 {
+            0 => None,
+            module if module & Self::MODULE != 0 => Some(Err(module & !Self::MODULE)),
+            counter => {
+                let counter = Counter::ALL.get(usize::from(counter) - 1);
+                let name = counter.map_or("unknown", |counter| counter.name());
+                Some(Ok(name.trim_start_matches("drop_")))
+            }
+        }
+    }
+}
+
+/// What is known of a frame beside itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Note {
+    /// The shard that it was shown in; `None`: it was at a link.
+    pub shard: Option<u8>,
+    /// The processor that did the work, as Linux numbers them.
+    pub core: Option<u16>,
+    /// Why it was dropped.
+    pub reason: Reason,
+}
+
+/// What a tap is to look at, and what it keeps.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// What it looks at.
+    pub subject: Subject,
     /// The link's number; `None`: all of them.
     pub link: Option<u8>,
     /// `None`: both ways.
@@ -59,6 +148,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            subject: Subject::Links,
             link: None,
             way: None,
             snap: usize::from(u16::MAX),
@@ -97,6 +187,8 @@ pub struct Record {
     pub way: Way,
     /// Not 0: the kernel cuts it into segments with so many bytes of text.
     pub segment: u16,
+    /// What else is known of it.
+    pub note: Note,
 }
 
 impl Record {
@@ -118,6 +210,7 @@ const DROPPED_BUFFERS: usize = 4;
 pub(crate) struct State {
     /// Its number, never used again.
     pub id: u64,
+    pub subject: Subject,
     pub link: Option<u8>,
     pub way: Option<Way>,
     pub snap: usize,
@@ -146,13 +239,46 @@ impl State {
     }
 }
 
+/// What looks at a stack, and what writes into it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct List {
+    pub taps: Vec<Arc<State>>,
+    pub pipes: Vec<Arc<Pipe>>,
+}
+
 /// The taps of a stack.
 #[derive(Debug, Default)]
 pub(crate) struct Taps {
     /// Their filters become machine code, where that can be.
     pub compiles: bool,
-    list: Arc<Snapshot<Vec<Arc<State>>>>,
+    list: Arc<Snapshot<List>>,
     made: AtomicU64,
+}
+
+/// The points of a stack with so many shards, and queues of these links: the shards' first, then two of each queue. Each has the slot among the ends and
+/// counters of every tap that its counters have among those of the stack.
+pub(crate) fn places(shards: usize, queues: &[u8]) -> Vec<Place> {
+    let mut places: Vec<Place> = (0..shards).map(Place::Shard).collect();
+    for &link in queues {
+        places.extend([Way::In, Way::Out].map(|way| Place::Link(link, way)));
+    }
+    places
+}
+
+impl Options {
+    /// Whether anything that it asks for passes a place.
+    fn wants(&self, place: Place) -> bool {
+        let is_its = |link, way| {
+            self.link.is_none_or(|wanted| wanted == link)
+                && self.way.is_none_or(|wanted| wanted == way)
+        };
+        match (self.subject, place) {
+            (Subject::Links | Subject::Drops, Place::Link(link, way)) => is_its(link, way),
+            (Subject::Drops | Subject::Socket(_), Place::Shard(_)) => true,
+            (Subject::Shard(wanted), Place::Shard(number)) => wanted == number,
+            _ => false,
+        }
+    }
 }
 
 impl Taps {
@@ -172,32 +298,42 @@ impl Taps {
         }
     }
 
-    /// What one point of a link's queue keeps.
-    pub fn point(&self, link: u8, queue: u8, way: Way) -> Point {
-        Point::new(self.list.view(), link, queue, way)
+    /// What one point keeps that has this slot among all.
+    pub fn point(&self, place: Place, slot: usize) -> Point {
+        Point::new(self.list.view(), place, slot)
     }
 
     /// All of them now.
     pub fn all(&self) -> Vec<Arc<State>> {
-        self.list.read().clone()
+        self.list.read().taps.clone()
     }
 
-    /// Attaches one to the points of a stack's queues, of which each is one of these links'.
+    /// Attaches one to those of a stack's points that it asks for.
     ///
     /// # Errors
-    /// `InvalidInput` for a link that is not there or a snap length of none; `QuotaExceeded` with [`limits::TAPS`] taps; `OutOfMemory`.
+    /// `InvalidInput` for a link or a shard that is not there or a snap length of none; `QuotaExceeded` with [`limits::TAPS`] taps; `OutOfMemory`.
     pub fn attach(
         self: &Arc<Self>,
         options: Options,
-        queues: &[u8],
+        places: &[Place],
         clock: &Clock,
     ) -> io::Result<Tap> {
         let snap = options.snap;
         if snap == 0 || snap > usize::from(u16::MAX) {
             return Err(invalid("a tap keeps 1 to 65535 bytes of a frame"));
         }
-        if options.link.is_some_and(|link| !queues.contains(&link)) {
+        let has_link = |link| places.contains(&Place::Link(link, Way::In));
+        if options.link.is_some_and(|link| !has_link(link)) {
             return Err(invalid("there is no link with that number"));
+        }
+        if let Subject::Shard(number) = options.subject
+            && !places.contains(&Place::Shard(number))
+        {
+            let shards = places.iter().filter(|p| matches!(p, Place::Shard(_)));
+            let last = shards.count().saturating_sub(1);
+            return Err(invalid(format!(
+                "there is no shard {number}: they are 0 to {last}"
+            )));
         }
         let full = || {
             let most = limits::TAPS;
@@ -206,29 +342,26 @@ impl Taps {
                 format!("{most} taps are attached already"),
             )
         };
-        if self.list.read().len() >= limits::TAPS {
+        if self.list.read().taps.len() >= limits::TAPS {
             return Err(full()); // before memory is taken
         }
-        let wanted = |link, way| {
-            options.link.is_none_or(|wanted| wanted == link)
-                && options.way.is_none_or(|wanted| wanted == way)
-        };
-        let (ends, rings) = ends(queues, snap, wanted)?;
+        let wanted: Vec<bool> = places.iter().map(|&place| options.wants(place)).collect();
+        let (ends, rings) = ends(&wanted, snap)?;
         let state = Arc::new(State {
-            // Relaxed: a number of its own.
-            id: self.made.fetch_add(1, Relaxed) + 1,
+            id: self.next_id(),
+            subject: options.subject,
             link: options.link,
             way: options.way,
             snap,
             filter: Arc::new(Snapshot::new(self.ready(options.filter))),
-            counters: PerCore::new(queues.len() * 2),
+            counters: PerCore::new(places.len()),
             ends,
         });
         self.list.try_update(|list| {
-            if list.len() >= limits::TAPS {
+            if list.taps.len() >= limits::TAPS {
                 return Err(full());
             }
-            list.push(state.clone());
+            list.taps.push(state.clone());
             Ok(())
         })?;
         Ok(Tap {
@@ -241,8 +374,13 @@ impl Taps {
         })
     }
 
+    fn next_id(&self) -> u64 {
+        // Relaxed: a number of its own.
+        self.made.fetch_add(1, Relaxed) + 1
+    }
+
     fn detach(&self, id: u64) {
-        self.list.update(|list| list.retain(|tap| tap.id != id));
+        (self.list).update(|list| list.taps.retain(|tap| tap.id != id));
     }
 }
 
@@ -259,8 +397,8 @@ fn epoch(clock: &Clock) -> Duration {
     }
 }
 
-fn invalid(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, why)
+fn invalid(why: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why.into())
 }
 
 /// A reader's end of a tap. Dropped, it is detached; its points learn that with their next burst.

@@ -189,7 +189,7 @@ pub(crate) const SHARD_HANGS: Event<2> = Event::new(
 pub(crate) const TRIGGERED: Event<2> = Event::new(
     45,
     "trigger",
-    "what was waited for has come: {cause} (0 drop, 1 latency, 2 hanging thread, 3 hanging shard), {figure}",
+    "what was waited for has come: {cause} (0 drop, 1 latency, 2 hanging thread, 3 hanging shard, 4 module's drop), {figure}",
 );
 
 /// All of them.

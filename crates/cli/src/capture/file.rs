@@ -82,11 +82,11 @@ impl Files {
         wrong(&self.named(), e)
     }
 
-    /// Writes a frame.
+    /// Writes a frame, with a comment where there is one.
     ///
     /// # Errors
     /// The file's, with its name.
-    pub fn write(&mut self, frame: &Frame) -> Outcome {
+    pub fn write(&mut self, frame: &Frame, comment: Option<&str>) -> Outcome {
         if usize::from(frame.link) >= self.links.len() {
             return Ok(()); // a link that came later
         }
@@ -99,6 +99,10 @@ impl Files {
             options.push(EnhancedPacketOption::Common(CommonOption::Comment(
                 comment.into(),
             )));
+        }
+        if let Some(comment) = comment {
+            let comment = CommonOption::Comment(comment.into());
+            options.push(EnhancedPacketOption::Common(comment));
         }
         let block = EnhancedPacketBlock {
             interface_id: frame.link.into(),
@@ -257,11 +261,14 @@ mod tests {
             length: 1500,
             time: Duration::from_nanos(1_700_000_000_123_456_789),
             bytes: vec![7; 600],
+            note: None,
         };
         for _ in 0..20 {
-            files.write(&frame).expect("written");
+            let comment = Some("dropped: udp_no_socket, shard 0");
+            files.write(&frame, comment).expect("written");
         }
-        files.write(&Frame { link: 1, ..frame }).expect("left out");
+        let other = Frame { link: 1, ..frame };
+        files.write(&other, None).expect("left out");
         files
             .flush(&Statistics {
                 seen: 30,
@@ -289,6 +296,20 @@ mod tests {
                             Duration::from_nanos(1_700_000_000_123_456_789)
                         );
                         assert_eq!((block.data.len(), block.original_len), (600, 1500));
+                        let comments = block.options.iter().filter_map(|option| match option {
+                            EnhancedPacketOption::Common(CommonOption::Comment(text)) => {
+                                Some(text.as_ref())
+                            }
+                            _ => None,
+                        });
+                        let comments: Vec<&str> = comments.collect();
+                        assert_eq!(
+                            comments,
+                            [
+                                "uncut: leaves in segments of 1448 bytes",
+                                "dropped: udp_no_socket, shard 0"
+                            ]
+                        );
                         frames += 1;
                     }
                     pcap_file::pcapng::Block::InterfaceStatistics(_)

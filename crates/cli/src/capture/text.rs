@@ -34,8 +34,8 @@ impl Lines {
         }
     }
 
-    /// The line for a frame.
-    pub fn line(&mut self, frame: &Frame) -> String {
+    /// The line for a frame, with a comment where there is one.
+    pub fn line(&mut self, frame: &Frame, comment: Option<&str>) -> String {
         let link = self
             .links
             .get(usize::from(frame.link))
@@ -52,6 +52,9 @@ impl Lines {
         }
         if frame.segment > 0 {
             let _ = write!(line, " [uncut, segments of {}]", frame.segment);
+        }
+        if let Some(comment) = comment {
+            let _ = write!(line, " [{comment}]");
         }
         line.push('\n');
         line

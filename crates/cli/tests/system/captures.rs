@@ -1,6 +1,9 @@
 //! `netchan capture` at a running program: text, files that tcpdump reads, filters, readers that go, stop or ask for too much.
 
-use super::handed::{says, script};
+use super::{
+    handed::{says, script},
+    skipped_here,
+};
 
 #[test]
 fn frames_are_shown_and_written() {
@@ -44,6 +47,97 @@ fn frames_are_shown_and_written() {
     );
 }
 
+/// What is dropped comes with its reason, a socket's tap sees that socket alone; tcpdump reads the files, and what one of them holds is written again.
+#[test]
+fn drops_sockets_and_written_frames() {
+    let output = script(
+        "inside",
+        "cat > two.py <<'END'\n\
+import socket, sys\n\
+one, two = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+one.bind(('10.7.8.2', 41)); two.bind(('10.7.8.2', 42))\n\
+for _ in range(3): print('heard', one.recv(99), flush=True)\n\
+END\n\
+         $RUN python3 two.py > heard & run=$!\n\
+         at() { $netchan \"$@\" --pid $run; };\n\
+         ready() { at show taps --json | grep -c '\"tap\"' | grep -qx $1; }\n\
+         two() { at show sockets | grep -q ':42'; }; await two\n\
+         at capture --dropped -w dropped.pcapng 2>> said & drops=$!\n\
+         at capture --dropped > text 2>> said & text=$!\n\
+         at capture --socket :41 -w one.pcapng 2>> said & one=$!\n\
+         at capture --shard 0 --comments > shard 2>> said & shard=$!\n\
+         await ready 4; at show taps\n\
+         bash -c 'echo lost > /dev/udp/10.7.8.2/9; echo first > /dev/udp/10.7.8.2/41; echo other > /dev/udp/10.7.8.2/42'\n\
+         await grep -q first heard; await grep -q 'dropped: udp_no_socket' text\n\
+         kill -INT $drops $text $one $shard; wait $drops; wait $text; wait $one; wait $shard\n\
+         cat text; echo one $(tcpdump -nr one.pcapng 2> /dev/null | grep -c UDP) lost $(tcpdump -nr dropped.pcapng 2> /dev/null | grep -c 8.2.9:)\n\
+         grep -q 'shard 0, core [0-9]*, regime app-channel' shard && echo shard told; grep -aq \"dropped: udp_no_socket, shard 0\" dropped.pcapng && echo noted\n\
+         at inject --in one.pcapng; await grep -q -x \"heard b'first.n'\" heard; at inject --in one.pcapng --json --rate 10\n\
+         wait $run; cat heard; echo done",
+    );
+    says(
+        output,
+        &[
+            "[dropped: udp_no_socket, shard 0, core ",
+            ", regime app-channel]",
+            "one 1 lost 1",
+            "shard told\nnoted\n",
+            "1 frames were written in by tap:nc8",
+            "\"frames\": 1",
+            "heard b'first\\n'\nheard b'first\\n'\nheard b'first\\n'\ndone",
+        ],
+    );
+}
+
+/// Wireshark's questions, in its order: interfaces, what they are, whether a filter is one, and the capture into a pipe.
+#[test]
+fn wireshark_captures_through_extcap() {
+    let output = script(
+        "extcap",
+        "mkfifo hold pipe; ln -s $netchan netchan-extcap\n$RUN python3 ask.py bind wait < hold & run=$!; exec 9> hold\n\
+         await $netchan show links --pid $run\n\
+         ./netchan-extcap --extcap-interfaces --extcap-version=4.0 > list; grep -c . list; sed s/$run/RUN/g list\n\
+         i=netchan_${run}_all\n\
+         ./netchan-extcap --extcap-interface $i --extcap-dlts; ./netchan-extcap --extcap-interface $i --extcap-config | grep -c ^arg\n\
+         ./netchan-extcap --extcap-interface $i --extcap-capture-filter icmp; echo good $?\n\
+         ./netchan-extcap --extcap-interface $i --extcap-capture-filter 'icmp prot'; echo bad $?\n\
+         ./netchan-extcap --extcap-interface eth0 --extcap-dlts; echo foreign $?\n\
+         ./netchan-extcap --capture --extcap-interface netchan_1_all --fifo pipe; echo gone $?\n\
+         ./netchan-extcap --capture --extcap-interface $i --fifo pipe --extcap-capture-filter icmp --comments true --way in 2> said & cap=$!\n\
+         head -c 2000 pipe > taken.pcapng & read=$!\n\
+         ready() { $netchan show taps --pid $run --json | grep -q '\"tap\"'; }; await ready\n\
+         ping -c 20 -i 0.05 10.7.8.2 > /dev/null; wait $read; ping -c 3 -i 0.2 10.7.8.2 > /dev/null; wait $cap; echo ended $?\n\
+         tcpdump -nr taken.pcapng 2> /dev/null | head -1 | grep -o 'echo request'; grep -a -o -m 1 'regime app-channel' taken.pcapng | head -1\n\
+         mkdir -p home/.local/lib/wireshark/extcap; cp -P netchan-extcap home/.local/lib/wireshark/extcap\n\
+         if command -v tshark > /dev/null; then echo tshark lists $(HOME=$PWD/home tshark -D 2> /dev/null | grep -o netchan_[0-9]*_all | sed s/$run/RUN/g); else echo no tshark; fi\n\
+         echo >&9; wait $run",
+    );
+    if output
+        .as_ref()
+        .is_some_and(|said| said.contains("no tshark"))
+    {
+        skipped_here("tshark is not installed: what it would ask was asked");
+    } else {
+        says(output.clone(), &["tshark lists netchan_RUN_all"]);
+    }
+    says(
+        output,
+        &[
+            "extcap {version=",
+            "interface {value=netchan_RUN_all}{display=netchan RUN (python3): all links}",
+            "interface {value=netchan_RUN_drops}",
+            "dlt {number=1}{name=EN10MB}{display=Ethernet}\n3\ngood 0\n",
+            "syntax error",
+            "bad 0",
+            "'eth0' is no interface of netchan's",
+            "foreign 1",
+            "gone 1",
+            "ended 0",
+            "echo request\nregime app-channel\n",
+        ],
+    );
+}
+
 #[test]
 fn what_a_capture_cannot_do_is_said() {
     let output = script(
@@ -53,7 +147,9 @@ fn what_a_capture_cannot_do_is_said() {
          await $netchan show links --pid $run\n\
          at 'tcp prot 80'; at --link nc9; at -w /nonexistent/x; at --bpf /nonexistent/y; at --duration 0\n\
          printf '1\\n6 0 0\\n' > bad; at --bpf bad; printf '1\\n5 0 0 9\\n' > jump; at --bpf jump\n\
-         at -w /dev/full --duration 0.3\n\
+         at -w /dev/full --duration 0.3; at --shard 99; at --socket :77; at --socket x; at --shard 0 --dropped\n\
+         inject() { $netchan inject --pid $run \"$@\"; echo \"= $?\"; }\n\
+         inject /nonexistent/z; inject bad; inject --rate 0 bad; inject .\n\
          at --duration 5 -w - 2> pipe | head -c 1 > /dev/null & p=$!; sleep 0.3; ping -c 1 10.7.8.2 > /dev/null; wait $p; cat pipe\n\
          for i in $(seq 16); do $netchan capture --pid $run > /dev/null 2>&1 & all=\"$all $!\"; done\n\
          full() { $netchan show taps --pid $run --json | grep -c '\"tap\"' | grep -qx 16; }; await full\n\
@@ -72,6 +168,14 @@ fn what_a_capture_cannot_do_is_said() {
             "instruction 0: it jumps behind the end",
             "/dev/full: No space left on device",
             "16 taps are attached already",
+            "there is no shard 99: they are 0 to 0",
+            "--socket :77: there is no such socket, but:\n  tcp 0.0.0.0:8",
+            "--socket x: want LOCAL-REMOTE",
+            "cannot be used with",
+            "/nonexistent/z: No such file",
+            "bad: is no capture",
+            "0 is not in 1..=100000",
+            ".: is no file",
         ],
     );
 }

@@ -130,11 +130,11 @@ impl PacketEnd {
     ///
     /// # Errors
     /// Why the packet is dropped: its ring is full, or the link has few buffers left, which are for what is the stack's.
-    pub fn put(&mut self, packet: Packet) -> Result<(), Counter> {
+    pub fn put(&mut self, packet: Packet) -> Result<(), (Counter, Packet)> {
         let refusal = if packet.is_scarce() {
-            Counter::DropPacketChannelBuffers
-        } else if self.ring.push(packet).is_err() {
-            Counter::DropPacketChannelFull
+            (Counter::DropPacketChannelBuffers, packet)
+        } else if let Err(packet) = self.ring.push(packet) {
+            (Counter::DropPacketChannelFull, packet)
         } else {
             self.core.wakers.wake();
             return Ok(());

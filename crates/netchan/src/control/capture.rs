@@ -1,12 +1,16 @@
 //! A capture over a control socket: the frames that a tap copies, one behind the other, to one client.
 //!
-//! The request is `capture JSON` (a [`Request`]). The answer is a line as always, `{"ok": [LINK, …]}` with the links in the order of their numbers, and
-//! behind it the stream: entries that begin with a byte of their kind, all numbers little-endian.
+//! The request is `capture JSON` (a [`Request`]). The answer is a line as always, `{"ok": [LINK, …], "about": {…}}` with the links in the order of their
+//! numbers, and behind it the stream: entries that begin with a byte of their kind, all numbers little-endian.
 //!
 //! | entry | bytes |
 //! | --- | --- |
 //! | frame | 1, link, way (0 in, 1 out), 0, segment u16, kept u16, length u32, nanoseconds since 1970 u64, kept bytes |
+//! | frame with a note, where one is asked for | 3, the same up to the time, reason u16, core u16, shard u16, 0 u16, kept bytes |
 //! | statistics | 2, three zeros, seen u64, matched u64, taken u64, dropped (ring full) u64, dropped (no buffer) u64 |
+//!
+//! A core or shard of 65535 is none. `about` says what reasons are: `{"regime", "reasons": [NAME, …], "modules": {"NUMBER": NAME}}`, the first reason having
+//! the number 1, a module its own and 32768.
 //!
 //! Statistics come once a second, and as the last entry when the client has shut its side for writing: after everything that was taken. A thread for each
 //! capture, `netchan-capture`, carries it. While the stack runs, it may wait for its client as long as it likes: what the tap has no room for is counted
@@ -17,6 +21,7 @@ mod tests;
 
 use std::{
     io::{self, Read, Write},
+    net::SocketAddr,
     os::{fd::AsFd, unix::net::UnixStream},
     time::Duration,
 };
@@ -26,7 +31,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::tap::{Filter, Instruction, Record, Statistics, Tap, Way};
+use crate::tap::{Filter, Flow, Instruction, Note, Reason, Record, Statistics, Subject, Tap, Way};
 
 /// Bytes that are written at a time.
 const BLOCK: usize = 256 << 10;
@@ -39,6 +44,36 @@ const SECOND: u64 = 1_000_000_000;
 /// Of an entry's kind.
 const FRAME: u8 = 1;
 const STATISTICS: u8 = 2;
+const NOTED: u8 = 3;
+/// Bytes in front of a frame's own, and of a note behind them.
+const HEAD: usize = 20;
+const NOTE: usize = 8;
+/// No core, no shard.
+const NONE: u16 = u16::MAX;
+/// Of a request's protocols.
+const PROTOCOLS: [(&str, u8); 2] = [("tcp", 6), ("udp", 17)];
+
+/// What a capture is of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Of {
+    /// [`Subject::Links`].
+    #[default]
+    Links,
+    /// [`Subject::Drops`].
+    Drops,
+    /// [`Subject::Shard`].
+    Shard(usize),
+    /// [`Subject::Socket`].
+    Socket {
+        /// `tcp` or `udp`.
+        protocol: String,
+        /// Its own end.
+        local: SocketAddr,
+        /// The other; `None`: any.
+        remote: Option<SocketAddr>,
+    },
+}
 
 /// What is to be captured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +87,12 @@ pub struct Request {
     pub snap: Option<usize>,
     /// A program of the BSD packet filter, each instruction as (code, jt, jf, k); none: everything.
     pub program: Vec<(u16, u8, u8, u32)>,
+    /// What it is of.
+    #[serde(default)]
+    pub of: Of,
+    /// Whether each frame comes with a note.
+    #[serde(default)]
+    pub notes: bool,
 }
 
 impl Request {
@@ -67,6 +108,32 @@ impl Request {
         let program: Vec<Instruction> = self.program.iter().map(instruction).collect();
         Filter::new(&program).map_err(|bad| format!("the filter is no program: {bad}"))
     }
+
+    /// What a tap is to look at.
+    ///
+    /// # Errors
+    /// A protocol that has no such sockets.
+    pub(crate) fn subject(&self) -> Result<Subject, String> {
+        Ok(match &self.of {
+            Of::Links => Subject::Links,
+            Of::Drops => Subject::Drops,
+            Of::Shard(number) => Subject::Shard(*number),
+            Of::Socket {
+                protocol,
+                local,
+                remote,
+            } => {
+                let known = PROTOCOLS.iter().find(|(name, _)| name == protocol);
+                let (_, protocol) =
+                    known.ok_or("only sockets of tcp and udp can be captured alone")?;
+                Subject::Socket(Flow {
+                    protocol: *protocol,
+                    local: *local,
+                    remote: *remote,
+                })
+            }
+        })
+    }
 }
 
 /// A tap that a client was given.
@@ -75,6 +142,10 @@ pub struct Captured {
     pub tap: Tap,
     /// What is said of each link.
     pub links: Value,
+    /// What reasons are, and the regime.
+    pub about: Value,
+    /// Whether each frame is sent with its note.
+    pub notes: bool,
     /// Whether the stack has ended.
     pub is_over: Box<dyn Fn() -> bool + Send>,
 }
@@ -85,7 +156,10 @@ pub struct Captured {
 /// `TimedOut`: the stack has ended, and the client did not read. The system's.
 pub(super) fn carry(mut captured: Captured, mut client: Own<UnixStream>) -> io::Result<()> {
     client.set_nonblocking(true)?;
-    let first = format!("{}\n", json!({ "ok": captured.links }));
+    let first = format!(
+        "{}\n",
+        json!({ "ok": captured.links, "about": captured.about })
+    );
     write(&mut client, first.as_bytes(), &captured.is_over)?;
     let mut block = Vec::with_capacity(BLOCK + (1 << 17));
     let mut told = percore::clock::now_ns();
@@ -95,7 +169,7 @@ pub(super) fn carry(mut captured: Captured, mut client: Own<UnixStream>) -> io::
         let mut is_empty = false;
         while block.len() < BLOCK && !is_empty {
             match captured.tap.read() {
-                Some(record) => frame(&mut block, &record),
+                Some(record) => frame(&mut block, &record, captured.notes),
                 None => is_empty = true,
             }
         }
@@ -149,15 +223,27 @@ fn is_shut(client: &mut UnixStream) -> io::Result<bool> {
     Ok(ready > 0 && client.read(&mut [0; 512])? == 0)
 }
 
-fn frame(block: &mut Vec<u8>, record: &Record) {
+fn frame(block: &mut Vec<u8>, record: &Record, with_note: bool) {
     let bytes = record.bytes();
     let kept = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
     let ns = u64::try_from(record.time.as_nanos()).unwrap_or(u64::MAX);
-    block.extend([FRAME, record.link, u8::from(record.way == Way::Out), 0]);
+    let kind = if with_note { NOTED } else { FRAME };
+    block.extend([kind, record.link, u8::from(record.way == Way::Out), 0]);
     block.extend(record.segment.to_le_bytes());
     block.extend(kept.to_le_bytes());
     block.extend(record.length.to_le_bytes());
     block.extend(ns.to_le_bytes());
+    if with_note {
+        let Note {
+            shard,
+            core,
+            reason,
+        } = record.note;
+        let shard = shard.map_or(NONE, u16::from);
+        for number in [reason.number(), core.unwrap_or(NONE), shard, 0] {
+            block.extend(number.to_le_bytes());
+        }
+    }
     block.extend(bytes.get(..usize::from(kept)).unwrap_or_default());
 }
 
@@ -190,6 +276,8 @@ pub struct Frame {
     pub time: Duration,
     /// Its first bytes.
     pub bytes: Vec<u8>,
+    /// What else is known of it, where that was asked for.
+    pub note: Option<Note>,
 }
 
 /// What a capture brings.
@@ -207,18 +295,36 @@ pub struct Capture {
     stream: UnixStream,
     /// What is said of each link: `{"name", "mac", "mtu_bytes"}`.
     pub links: Value,
+    /// What notes mean: `{"regime", "reasons", "modules"}`.
+    pub about: Value,
     block: Vec<u8>,
     read: usize,
 }
 
 impl Capture {
-    pub(super) fn new(stream: UnixStream, links: Value, block: Vec<u8>) -> Self {
+    pub(super) fn new(stream: UnixStream, [links, about]: [Value; 2], block: Vec<u8>) -> Self {
         Self {
             stream,
             links,
+            about,
             block,
             read: 0,
         }
+    }
+
+    /// Why a frame was dropped, in the words of `netchan show drops`; `None`: it was not.
+    pub fn reason(&self, reason: Reason) -> Option<String> {
+        let known = |value: &Value| value.as_str().map(str::to_owned);
+        let number = usize::from(reason.number().checked_sub(1)?);
+        Some(match reason.name() {
+            Some(Err(module)) => {
+                let name = known(&self.about["modules"][module.to_string()]);
+                format!("module_{}", name.unwrap_or_else(|| module.to_string()))
+            }
+            _ => {
+                known(&self.about["reasons"][number]).unwrap_or_else(|| format!("reason {number}"))
+            }
+        })
     }
 
     /// Asks for the end: what has been taken still comes, then the last statistics, then `None`.
@@ -278,7 +384,12 @@ impl Capture {
         Ok(match kind {
             FRAME => rest
                 .split_first_chunk()
-                .and_then(|(head, bytes)| frame_of(head, bytes)),
+                .and_then(|(head, bytes)| frame_of(head, None, bytes)),
+            NOTED => (|| {
+                let (head, rest) = rest.split_first_chunk()?;
+                let (note, bytes) = rest.split_first_chunk()?;
+                frame_of(head, Some(note), bytes)
+            })(),
             STATISTICS => (|| {
                 let counted = Statistics {
                     seen: number(4)?,
@@ -299,7 +410,17 @@ impl Capture {
     }
 }
 
-fn frame_of(head: &[u8; 20], bytes: &[u8]) -> Option<(Entry, usize)> {
+fn note_of(note: &[u8; NOTE]) -> Note {
+    let [r0, r1, c0, c1, s0, s1, ..] = *note;
+    let core = u16::from_le_bytes([c0, c1]);
+    Note {
+        reason: Reason::numbered(u16::from_le_bytes([r0, r1])),
+        core: (core != NONE).then_some(core),
+        shard: u8::try_from(u16::from_le_bytes([s0, s1])).ok(),
+    }
+}
+
+fn frame_of(head: &[u8; HEAD], note: Option<&[u8; NOTE]>, bytes: &[u8]) -> Option<(Entry, usize)> {
     let [_, link, way, _, s0, s1, k0, k1, l0, l1, l2, l3, t @ ..] = *head;
     let kept = usize::from(u16::from_le_bytes([k0, k1]));
     let frame = Frame {
@@ -309,6 +430,8 @@ fn frame_of(head: &[u8; 20], bytes: &[u8]) -> Option<(Entry, usize)> {
         length: u32::from_le_bytes([l0, l1, l2, l3]),
         time: Duration::from_nanos(u64::from_le_bytes(t)),
         bytes: bytes.get(..kept)?.to_vec(),
+        note: note.map(note_of),
     };
-    Some((Entry::Frame(frame), head.len() + kept))
+    let heads = HEAD + if note.is_some() { NOTE } else { 0 };
+    Some((Entry::Frame(frame), heads + kept))
 }

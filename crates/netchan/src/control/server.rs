@@ -21,8 +21,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use super::{
-    ANSWER_MAX, Answers, REQUEST_MAX, STACKS_MAX, TOPICS, capture, make_private, own_directories,
-    sweep,
+    ANSWER_MAX, Answers, REQUEST_MAX, STACKS_MAX, TOPICS, capture, inject, make_private,
+    own_directories, sweep,
 };
 use crate::{locks, sys};
 
@@ -243,8 +243,13 @@ impl<P: Answers> Server<P> {
             match client.read_request() {
                 Ok(None) => return true,
                 Ok(Some(line)) => {
-                    if let Some(request) = line.strip_prefix("capture ") {
-                        match self.capture(request, &client.stream) {
+                    let carried = match line.split_once(' ') {
+                        Some(("capture", request)) => Some(self.capture(request, &client.stream)),
+                        Some(("inject", request)) => Some(self.inject(request, &client.stream)),
+                        _ => None,
+                    };
+                    if let Some(begun) = carried {
+                        match begun {
                             Ok(()) => return false, // the thread that carries it has the stream, too
                             Err(why) => client.answer = json!({ "error": why }).to_string().into(),
                         }
@@ -282,7 +287,7 @@ impl<P: Answers> Server<P> {
             },
             ("change", text) => self.change(text),
             _ => {
-                json!({ "error": "the request is none of `hello`, `show TOPIC`, `trace …`, `change …` and `capture …`" })
+                json!({ "error": "the request is none of `hello`, `show TOPIC`, `trace …`, `change …`, `capture …` and `inject …`" })
             }
         }
     }
@@ -306,13 +311,22 @@ impl<P: Answers> Server<P> {
         let attach = AssertUnwindSafe(|| self.provider.capture(&request));
         let failed = "the stack failed while it attached the tap";
         let captured = catch_unwind(attach).map_err(|_| failed)??;
-        // Not `try_clone`: within an unmodified program that goes through the calls that it may make, on its own descriptors alone.
-        let client = rustix::io::dup(client).map_err(|e| e.to_string())?;
-        let client = UnixStream::from(client);
-        // Its own: the program that this stack is part of may close what it does not know.
-        let client = Own::keep(client);
+        let client = kept(client)?;
         let carry = move || capture::carry(captured, client);
         let thread = sys::spawn("netchan-capture", carry);
+        thread.map(drop).map_err(|e| e.to_string())
+    }
+
+    /// Gives the writing of frames to a thread of its own. It ends with its client, or with the stack.
+    fn inject(&self, request: &str, client: &UnixStream) -> Result<(), String> {
+        let request = serde_json::from_str(request);
+        let request: inject::Request = request.map_err(|e| format!("no frames go so: {e}"))?;
+        let make = AssertUnwindSafe(|| self.provider.inject(&request));
+        let failed = "the stack failed while it made the writer";
+        let injecting = catch_unwind(make).map_err(|_| failed)??;
+        let client = kept(client)?;
+        let carry = move || inject::carry(injecting, client);
+        let thread = sys::spawn("netchan-inject", carry);
         thread.map(drop).map_err(|e| e.to_string())
     }
 
@@ -328,6 +342,15 @@ impl<P: Answers> Server<P> {
             "up_s": Duration::from_nanos(percore::clock::now_ns().saturating_sub(self.since)).as_secs_f64(),
         })
     }
+}
+
+/// A client's stream for a thread of its own.
+fn kept(client: &UnixStream) -> Result<Own<UnixStream>, String> {
+    // Not `try_clone`: within an unmodified program that goes through the calls that it may make, on its own descriptors alone.
+    let client = rustix::io::dup(client).map_err(|e| e.to_string())?;
+    let client = UnixStream::from(client);
+    // Its own: the program that this stack is part of may close what it does not know.
+    Ok(Own::keep(client))
 }
 
 /// Processor time of the whole process: the application's threads carry packets, too.

@@ -50,7 +50,7 @@ use crate::{
     limits,
     link::{BURST, LinkError, LinkTx, TxStatistics, closed::Closed},
     packet::{HEADROOM, Packet},
-    tap,
+    tap::{self, Begins, Place, Reason, Way},
 };
 
 /// Which queue of which link a half belongs to.
@@ -58,8 +58,6 @@ use crate::{
 pub struct QueueId {
     /// The link's number.
     pub link: u8,
-    /// The queue's.
-    pub queue: u8,
     /// Which of its link's queues it is.
     pub nth: NthQueue,
     /// The slot among the counters of the queue's receiving half; the transmitting half's is the next one.
@@ -73,16 +71,10 @@ impl QueueId {
     /// `InvalidInput`: more than [`limits::QUEUES_ALL`].
     pub fn new(link: u8, queue: usize, nth: NthQueue, shards: usize) -> io::Result<Self> {
         let writer = shards + 2 * queue;
-        let queue = u8::try_from(queue)
-            .ok()
-            .filter(|_| queue < limits::QUEUES_ALL);
-        let queue = queue.ok_or_else(|| invalid("too many queues: 64 at most, of all links"))?;
-        Ok(Self {
-            link,
-            queue,
-            nth,
-            writer,
-        })
+        if queue >= limits::QUEUES_ALL {
+            return Err(invalid("too many queues: 64 at most, of all links"));
+        }
+        Ok(Self { link, nth, writer })
     }
 }
 
@@ -98,6 +90,8 @@ pub struct Interface {
     /// The link's transmitting half.
     link: Box<dyn LinkTx>,
     taps: tap::Point,
+    /// When it was turned last.
+    latest: Instant,
     host: HostView,
     counters: Arc<Counters>,
     neighbors: neighbor::Table<Packet>,
@@ -212,7 +206,8 @@ impl Interface {
             ending: false,
             gone_flag: Arc::new(AtomicBool::new(false)),
             link,
-            taps: host.taps.point(id.link, id.queue, tap::Way::Out),
+            taps: (host.taps).point(Place::Link(id.link, Way::Out), id.writer + 1),
+            latest: now,
             host,
             counters,
         })
@@ -252,6 +247,19 @@ impl Interface {
         self.counters.add(self.writer, counter, 1);
     }
 
+    /// Counts a packet that is dropped, and shows it to the taps that look at such.
+    pub(crate) fn count_lost(&mut self, counter: Counter, packet: &Packet, begins: Begins) {
+        self.count(counter);
+        self.show_lost(Reason::counted(counter), packet, begins);
+    }
+
+    /// Shows a packet that is dropped to the taps that look at such.
+    fn show_lost(&mut self, reason: Reason, packet: &Packet, begins: Begins) {
+        if self.taps.watches_drops() {
+            self.taps.lost(reason, packet, begins, self.latest);
+        }
+    }
+
     /// Closes the device, as the stack ends, even while there are handles to the stack's memory.
     pub fn close(&mut self) {
         self.gone
@@ -268,6 +276,7 @@ impl Interface {
     /// Goes by the networks as they are now.
     #[inline(always)]
     pub fn refresh(&mut self, now: Instant) {
+        self.latest = now;
         if let Some(before) = self.host.refresh() {
             self.networks_changed(&before.net, now);
         }

@@ -66,6 +66,8 @@ pub enum HostWork {
     Unserved,
     /// What a module rejected on its way in: its sender is told.
     Rejected(Rejection),
+    /// A frame that a writer wants to go out as it is.
+    Written,
 }
 
 impl HostWork {
@@ -78,6 +80,7 @@ impl HostWork {
             Self::Fragment => 3,
             Self::Unserved => 4,
             Self::Rejected(_) => 5,
+            Self::Written => 6,
         }
     }
 }

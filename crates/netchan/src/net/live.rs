@@ -4,11 +4,12 @@
 use std::{io, net::IpAddr, sync::Arc};
 
 use proto::ip::address::Address;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::{
     config::{self, RouteConfig},
-    control::{Change, capture},
+    control::{Change, capture, inject},
+    counters::Counter,
     driver::network::MTU_MIN_V6,
     errno::invalid,
     net::{Net, from_config::set_tcp, modules},
@@ -91,19 +92,72 @@ pub(super) fn capture(
         |link| json!({ "name": link.name, "mac": link.mac.to_string(), "mtu_bytes": link.mtu }),
     );
     let options = tap::Options {
+        subject: request.subject()?,
         link: wanted.and_then(|(number, _)| u8::try_from(number).ok()),
         way: request.way,
         snap: request.snap.unwrap_or(usize::from(u16::MAX)),
         filter: request.filter()?,
     };
-    let (taps, queues) = (&stack.control.host.taps, stack.driver.links_of_queues());
-    let tap = taps.attach(options, &queues, &stack.clock);
+    let taps = &stack.control.host.taps;
+    let tap = taps.attach(options, &stack.places(), &stack.clock);
+    let about = if request.notes {
+        about(stack)
+    } else {
+        Value::Null
+    };
     let stack = Arc::downgrade(stack);
     Ok(capture::Captured {
         tap: tap.map_err(|e| e.to_string())?,
         links: links.collect(),
+        about,
+        notes: request.notes,
         is_over: Box::new(move || stack.upgrade().is_none_or(|stack| stack.is_stopping())),
     })
+}
+
+/// Makes what writes frames for a client of the control socket.
+pub(super) fn inject(
+    stack: &Arc<Stack>,
+    request: &inject::Request,
+) -> Result<inject::Injecting, String> {
+    let rate = request.rate()?;
+    let (number, name) = link(stack, &request.link)?;
+    let writer = writer(stack, number).map_err(|e| e.to_string())?;
+    let stack = Arc::downgrade(stack);
+    Ok(inject::Injecting {
+        writer,
+        link: name,
+        way: request.way,
+        rate,
+        is_over: Box::new(move || stack.upgrade().is_none_or(|stack| stack.is_stopping())),
+    })
+}
+
+/// What writes frames for a link.
+pub(super) fn writer(stack: &Arc<Stack>, link: usize) -> io::Result<tap::Writer> {
+    let mtu = (stack.control.host.network().interfaces.get(link)).map_or(0, |facts| facts.mtu);
+    let link = u8::try_from(link).unwrap_or(u8::MAX);
+    let woken = Arc::downgrade(stack);
+    let wake = move || {
+        if let Some(stack) = woken.upgrade()
+            && let Some(queue) = stack.driver.queues.get(usize::from(link))
+        {
+            queue.doorbell.ring();
+        }
+    };
+    (stack.control.host.taps).writer((link, mtu), &stack.places(), Box::new(wake))
+}
+
+/// What the notes of a capture mean.
+fn about(stack: &Stack) -> Value {
+    let reasons: Vec<&str> = (Counter::ALL.iter())
+        .map(|counter| counter.name().trim_start_matches("drop_"))
+        .collect();
+    let modules = stack.control.modules.entries();
+    let modules: Map<String, Value> = (modules.iter())
+        .map(|module| (module.id.to_string(), json!(module.name)))
+        .collect();
+    json!({ "regime": stack.control.regime.to_string(), "reasons": reasons, "modules": modules })
 }
 
 /// Does what is asked from outside; what was done, in a sentence.

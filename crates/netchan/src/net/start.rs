@@ -25,7 +25,7 @@ use super::{
 use crate::{
     assignment::ShardAssignment,
     clock::Clock,
-    control::{self, Answers, Change, capture},
+    control::{self, Answers, Change, capture, inject},
     driver::module::Giant,
     driver::{
         groups::Groups,
@@ -251,6 +251,11 @@ impl Answers for Outside {
     fn capture(&self, request: &capture::Request) -> Result<capture::Captured, String> {
         let stack = self.0.upgrade().ok_or("the stack is ending")?;
         live::capture(&stack, request)
+    }
+
+    fn inject(&self, request: &inject::Request) -> Result<inject::Injecting, String> {
+        let stack = self.0.upgrade().ok_or("the stack is ending")?;
+        live::inject(&stack, request)
     }
 }
 

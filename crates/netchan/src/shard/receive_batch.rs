@@ -13,6 +13,7 @@ use super::Shard;
 use crate::{
     counters::Counter,
     packet::{Course, Packet},
+    tap::Way,
 };
 
 /// A shard that takes packets, and does nothing else until this is dropped.
@@ -23,6 +24,8 @@ pub struct ReceiveBatch<'a> {
     pub(super) run: Option<RunKey>,
     /// Segments that were not the first of their run.
     pub(super) followed: u32,
+    /// Not 0: taps look.
+    watched: u32,
     pub(super) now: Instant,
 }
 
@@ -31,6 +34,7 @@ impl<'a> ReceiveBatch<'a> {
     #[inline]
     pub(super) const fn new(shard: &'a mut Shard, now: Instant) -> Self {
         Self {
+            watched: shard.is_watched() as u32,
             shard,
             run: None,
             followed: 0,
@@ -43,15 +47,30 @@ impl ReceiveBatch<'_> {
     /// Takes a packet that `steer` sent here: it starts at its IP header, and its `meta` is filled in.
     #[inline(always)]
     pub fn input(&mut self, packet: Packet) {
-        if packet.meta.seen != 0 {
-            return self.input_timed(packet);
+        if packet.meta.seen | self.watched != 0 {
+            return self.input_seen(packet);
         }
         self.input_untimed(packet);
     }
 
-    /// The same for one whose way is timed.
+    /// The same for one whose way is timed, or that taps look at.
     #[cold]
     #[inline(never)]
+    fn input_seen(&mut self, packet: Packet) {
+        if self.watched == 0 {
+            return self.input_timed(packet);
+        }
+        let (link, now) = (packet.meta.interface, self.now);
+        if packet.meta.course != Course::RETURNED {
+            self.shard.taps.pass(&packet, (link, Way::In), now); // else it is one of its own
+        }
+        match packet.meta.seen {
+            0 => self.input_untimed(packet),
+            _ => self.input_timed(packet),
+        }
+        self.shard.taps.is_through(link, now);
+    }
+
     fn input_timed(&mut self, mut packet: Packet) {
         let timed = self.shard.begin_timed(&mut packet);
         self.input_untimed(packet);

@@ -19,6 +19,7 @@ use crate::{
     limits::{self, BURSTS_PER_TURN},
     link::BURST,
     packet::{Course, Packet},
+    tap::Reason,
     trace::{
         self,
         stages::{self, Stage},
@@ -48,13 +49,13 @@ pub(super) fn pass_on(
                 if !side.forward_modules.has_hooks()
                     || screen(side, interface, &mut packet, link, now)
                 {
-                    stage(driver, side, link, packet); //                                  modules
+                    stage(driver, side, link, packet, now); //                             modules
                 }
             }
             // Modules see it there, at `in`.
             Ok(Way::Ours(link)) => {
                 packet.meta.interface = side.steer.interface(); // to them it came by this one
-                stage(driver, side, link, packet);
+                stage(driver, side, link, packet, now);
             }
             Err(refusal) => interface.refuse(refusal, &packet, now),
         }
@@ -64,7 +65,7 @@ pub(super) fn pass_on(
 
 /// Shows the modules a packet that goes on by `link`; false: it does not.
 fn screen(
-    side: &Receive,
+    side: &mut Receive,
     interface: &mut Interface,
     packet: &mut Packet,
     link: usize,
@@ -77,8 +78,12 @@ fn screen(
     };
     match side.forward_modules.pass(packet, place, now) {
         Answer::Pass { .. } => true,
-        Answer::Drop => false,
-        Answer::Reject(what) => {
+        Answer::Drop(id) => {
+            Receive::show_lost(&mut side.taps, Reason::module(id), [&*packet], now);
+            false
+        }
+        Answer::Reject(id, what) => {
+            Receive::show_lost(&mut side.taps, Reason::module(id), [&*packet], now);
             interface.tell_rejected(what, packet, now);
             false
         }
@@ -105,12 +110,25 @@ pub(super) fn transmit_from_links(interface: &mut Interface, now: Instant) -> us
 }
 
 /// Puts a packet into the channel to another link, where it is seen after [`publish`].
-pub(super) fn stage(driver: &DriverSide, side: &mut Receive, link: usize, packet: Packet) {
+pub(super) fn stage(
+    driver: &DriverSide,
+    side: &mut Receive,
+    link: usize,
+    packet: Packet,
+    now: Instant,
+) {
     let has_room = side.slab.available() * limits::FORWARD_SPARE >= side.slab.capacity();
-    if has_room && side.forward_rings[link].stage(packet).is_ok() {
-        side.staged |= 1 << link;
-    } else {
-        (driver.counters).add(side.writer, Counter::DropForwardQueue, 1);
+    let staged = match has_room {
+        true => side.forward_rings[link].stage(packet),
+        false => Err(packet),
+    };
+    match staged {
+        Ok(()) => side.staged |= 1 << link,
+        Err(packet) => {
+            let reason = Counter::DropForwardQueue;
+            Receive::show_lost(&mut side.taps, Reason::counted(reason), [&packet], now);
+            (driver.counters).add(side.writer, reason, 1);
+        }
     }
 }
 

@@ -110,7 +110,7 @@ impl Stack {
         let mut work = turn_interface(driver, number, side, &mut interface.lock(), now);
         work |= match self.layout.handoff {
             Handoff::Channel => {
-                let hand_in = |side: &mut Receive| rx::hand_in(driver, side);
+                let hand_in = |side: &mut Receive| rx::hand_in(driver, side, now);
                 rx::receive(driver, number, side, now, hand_in)
             }
             Handoff::Call => {

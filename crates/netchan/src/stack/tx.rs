@@ -39,6 +39,9 @@ pub(super) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) -> u64 {
     if let LinkAccess::Channels(channels) = access {
         hand_requests(shard, channels);
     }
+    if shard.is_watched() {
+        shard.show_outgoing(now);
+    }
     for (link, outbox) in shard.outboxes.iter_mut().enumerate() {
         if outbox.is_empty() {
             continue;
@@ -69,6 +72,9 @@ pub(super) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) -> u64 {
                 stages::back(before);
             }
         }
+    }
+    if shard.is_watched() {
+        shard.outgoing_is_shown();
     }
     queues
 }

@@ -1,6 +1,6 @@
-//! A place that frames pass: the ends of the taps that look at it.
+//! A place that frames pass, or that drops them: the ends of the taps that look at it, and of what is written into it.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{cell::Cell, io, sync::Arc, time::Duration};
 
 use percore::{
     lock::{Mutex, mutex},
@@ -11,9 +11,19 @@ use percore::{
 use proto::time::Instant;
 
 use super::{
-    COUNTERS, DROPPED_BUFFERS, DROPPED_FULL, Filter, MATCHED, Record, SEEN, State, TAKEN, Way,
+    Begins, COUNTERS, DROPPED_BUFFERS, DROPPED_FULL, Filter, List, MATCHED, Note, Reason, Record,
+    SEEN, State, Subject, TAKEN, Way, frame::frame_of, writer::Written,
 };
-use crate::{limits, locks, packet::Packet};
+use crate::{counters::Counter, limits, locks, packet::Packet, sys};
+
+/// Where a point is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At a link, where frames go this way.
+    Link(u8, Way),
+    /// In a shard.
+    Shard(usize),
+}
 
 /// The ends of a tap that its points have not yet taken; by point.
 pub(super) type Ends = Vec<Mutex<Option<End>>>;
@@ -25,40 +35,37 @@ pub(super) struct End {
     slabs: Vec<Slab>,
 }
 
-/// Ends for those points of queues of these links that are `wanted`, and the rings that come out of them.
+/// Ends for those points that are `wanted`, and the rings that come out of them.
 ///
 /// # Errors
 /// When there is no memory for them.
-pub(super) fn ends(
-    queues: &[u8],
-    snap: usize,
-    wanted: impl Fn(u8, Way) -> bool,
-) -> io::Result<(Ends, Vec<Consumer<Record>>)> {
+pub(super) fn ends(wanted: &[bool], snap: usize) -> io::Result<(Ends, Vec<Consumer<Record>>)> {
     let (mut ends, mut rings) = (Vec::new(), Vec::new());
-    for &link in queues {
-        for way in [Way::In, Way::Out] {
-            let end = if wanted(link, way) {
-                let (producer, consumer) = ring(limits::TAP_RECORDS);
-                rings.push(consumer);
-                Some(End {
-                    ring: producer,
-                    slabs: slabs(snap)?,
-                })
-            } else {
-                None
-            };
-            ends.push(mutex(&locks::TAP, end));
-        }
+    let points = wanted.iter().filter(|wanted| **wanted).count();
+    // Of many points few are busy.
+    let share = if points > limits::TAP_POINTS { 8 } else { 1 };
+    for is_wanted in wanted {
+        let end = if *is_wanted {
+            let (producer, consumer) = ring(limits::TAP_RECORDS / share);
+            rings.push(consumer);
+            Some(End {
+                ring: producer,
+                slabs: slabs(snap, share)?,
+            })
+        } else {
+            None
+        };
+        ends.push(mutex(&locks::TAP, end));
     }
     Ok((ends, rings))
 }
 
 /// Few frames are long: most buffers are small.
-fn slabs(longest: usize) -> io::Result<Vec<Slab>> {
+fn slabs(longest: usize, share: usize) -> io::Result<Vec<Slab>> {
     let mut slabs = Vec::new();
     for (buffers, size) in limits::TAP_BUFFERS {
         let size = size.min(longest.next_multiple_of(64));
-        slabs.push(Slab::with_ready(buffers, size, 0)?);
+        slabs.push(Slab::with_ready(buffers / share, size, 0)?);
         if size >= longest {
             break;
         }
@@ -75,55 +82,141 @@ struct Attached {
     pending: Vec<(usize, Copied)>,
 }
 
-/// A point of a link, in the hands of the half that it belongs to.
-pub(crate) struct Point {
-    list: View<Vec<Arc<State>>>,
+/// What is known of frames beside their bytes.
+#[derive(Clone, Copy)]
+struct Known {
     link: u8,
+    way: Way,
+    now: Instant,
+    segment: u16,
+    note: Note,
+}
+
+/// Reasons for which the packet in a shard's hands is dropped: of a datagram for several sockets there are several.
+const REASONS: usize = 4;
+
+/// A point, in the hands of the half or the shard that it belongs to.
+pub(crate) struct Point {
+    list: View<List>,
+    place: Place,
     /// Its slot among the ends and counters of each tap.
     slot: usize,
-    way: Way,
+    /// Taps that look at what passes.
     attached: Vec<Attached>,
+    /// Taps that look at what is dropped.
+    droppers: Vec<Attached>,
+    /// What is written into it, by number.
+    written: Vec<(u64, Consumer<Written>)>,
+    /// A frame that was put together to be looked at.
+    frame: Vec<u8>,
+    /// The length of the frame whose beginning `frame` keeps, until a shard is through with its packet; 0: none.
+    kept: u32,
+    /// Why that packet was dropped. (A cell: what counts a drop need not be able to change the shard.)
+    reasons: Cell<[Reason; REASONS]>,
 }
 
 impl Point {
-    pub(super) fn new(list: View<Vec<Arc<State>>>, link: u8, queue: u8, way: Way) -> Self {
+    pub(super) fn new(list: View<List>, place: Place, slot: usize) -> Self {
         Self {
             list,
-            link,
-            slot: usize::from(queue) * 2 + usize::from(way == Way::Out),
-            way,
+            place,
+            slot,
             attached: Vec::new(),
+            droppers: Vec::new(),
+            written: Vec::new(),
+            frame: Vec::new(),
+            kept: 0,
+            reasons: Cell::default(),
         }
     }
 
-    /// Whether a tap looks at what passes now: asked once a burst.
+    /// Whether a tap looks at what passes now, or something is written: asked once a burst.
     #[inline(always)]
     pub fn is_watched(&mut self) -> bool {
+        self.refresh();
+        !self.attached.is_empty() || !self.written.is_empty()
+    }
+
+    /// Looks whether taps have come or gone.
+    #[inline(always)]
+    pub fn refresh(&mut self) {
         if self.list.refresh().is_some() {
             self.follow();
         }
-        !self.attached.is_empty()
+    }
+
+    /// Whether a tap looked at anything here at the last [`Self::refresh`].
+    #[inline(always)]
+    pub const fn has_taps(&self) -> bool {
+        !self.attached.is_empty() || !self.droppers.is_empty()
+    }
+
+    /// Whether a tap looks at what is dropped. For links, where a packet is dropped.
+    #[inline]
+    pub fn watches_drops(&mut self) -> bool {
+        self.refresh();
+        !self.droppers.is_empty()
     }
 
     /// Taps have come or gone.
     #[cold]
     #[inline(never)]
     fn follow(&mut self) {
-        let index = self.slot;
-        let list = &*self.list;
-        self.attached
-            .retain(|here| list.iter().any(|tap| tap.id == here.tap.id));
-        for tap in list {
+        let (index, list) = (self.slot, &*self.list);
+        let is_listed = |here: &Attached| list.taps.iter().any(|tap| tap.id == here.tap.id);
+        self.attached.retain(is_listed);
+        self.droppers.retain(is_listed);
+        for tap in &list.taps {
             // It is there for one point, once. A tap that was attached before this point began has ends, too.
             let Some(end) = tap.ends.get(index).and_then(|end| end.lock().take()) else {
                 continue;
             };
-            self.attached.push(Attached {
+            let attached = Attached {
                 filter: tap.filter.view(),
                 tap: tap.clone(),
                 end,
                 pending: Vec::with_capacity(limits::TAP_BURST),
-            });
+            };
+            match tap.subject {
+                Subject::Drops => self.droppers.push(attached),
+                _ => self.attached.push(attached),
+            }
+        }
+        (self.written).retain(|(id, _)| list.pipes.iter().any(|pipe| pipe.id == *id));
+        for pipe in &list.pipes {
+            if let Some(end) = pipe.end_for(self.slot) {
+                self.written.push((pipe.id, end));
+            }
+        }
+    }
+
+    /// What is known of all that passes here now.
+    fn known(&self, now: Instant) -> Known {
+        let (link, way, shard) = match self.place {
+            Place::Link(link, way) => (link, way, None),
+            Place::Shard(number) => (0, Way::In, u8::try_from(number).ok()),
+        };
+        let note = Note {
+            shard,
+            core: sys::processor(),
+            reason: Reason::NONE,
+        };
+        Known {
+            link,
+            way,
+            now,
+            segment: 0,
+            note,
+        }
+    }
+
+    /// Takes up to `most` frames that were written for this point's link.
+    #[cold]
+    #[inline(never)]
+    pub fn take_written(&mut self, most: usize, mut take: impl FnMut(Written)) {
+        let mut left = most;
+        for (_, end) in &mut self.written {
+            left -= end.pop_batch(left, &mut take);
         }
     }
 
@@ -131,13 +224,13 @@ impl Point {
     #[cold]
     #[inline(never)]
     pub fn see<'a>(&mut self, frames: impl Iterator<Item = &'a Packet> + Clone, now: Instant) {
-        let (link, way) = (self.link, self.way);
+        let known = self.known(now);
         for here in &mut self.attached {
             here.filter.refresh();
             let mut count = [0; COUNTERS];
             for frame in frames.clone() {
                 count[SEEN] += 1;
-                if let Some(copy) = here.copy(frame, link, way, now) {
+                if let Some(copy) = here.copy_of(frame, known) {
                     here.end.put(copy, &mut count);
                 }
             }
@@ -149,11 +242,11 @@ impl Point {
     #[cold]
     #[inline(never)]
     pub fn offer<'a>(&mut self, frames: impl Iterator<Item = &'a Packet> + Clone, now: Instant) {
-        let (link, way) = (self.link, self.way);
+        let known = self.known(now);
         for here in &mut self.attached {
             here.filter.refresh();
             for (place, frame) in frames.clone().take(limits::TAP_BURST).enumerate() {
-                if let Some(copy) = here.copy(frame, link, way, now) {
+                if let Some(copy) = here.copy_of(frame, known) {
                     here.pending.push((place, copy));
                 }
             }
@@ -173,16 +266,141 @@ impl Point {
             here.publish(&count, self.slot);
         }
     }
+
+    /// Shows the taps a packet that a link drops.
+    #[cold]
+    #[inline(never)]
+    pub fn lost(&mut self, reason: Reason, packet: &Packet, begins: Begins, now: Instant) {
+        let most = most_of(&self.droppers);
+        let Some(length) = frame_of(packet, begins, most, &mut self.frame) else {
+            return;
+        };
+        let mut known = self.known(now);
+        known.note.reason = reason;
+        known.segment = packet.meta.segment;
+        if begins == Begins::Network {
+            known.way = Way::In; // though it is the half that transmits which drops it
+        }
+        show(&mut self.droppers, &self.frame, length, known, self.slot);
+    }
+
+    /// A shard takes a packet that came by a link, or is about to send it by one: shows it to the taps. What is taken is kept for those that look at drops, until
+    /// [`Self::is_through`].
+    #[cold]
+    #[inline(never)]
+    pub fn pass(&mut self, packet: &Packet, (link, way): (u8, Way), now: Instant) {
+        let begins = match way {
+            Way::In => Begins::Network,
+            Way::Out => Begins::Own,
+        };
+        let most = most_of(&self.attached).max(match way {
+            Way::In => most_of(&self.droppers).min(limits::TAP_DROPPED),
+            Way::Out => 0,
+        });
+        let Some(length) = frame_of(packet, begins, most, &mut self.frame) else {
+            return;
+        };
+        let known = Known {
+            link,
+            way,
+            segment: packet.meta.segment,
+            ..self.known(now)
+        };
+        for here in &mut self.attached {
+            let is_its = match here.tap.subject {
+                Subject::Socket(flow) => flow.has(packet.bytes(), way),
+                _ => true,
+            };
+            if is_its && here.admits(known) {
+                here.show(&self.frame, length, known, self.slot);
+            }
+        }
+        if way == Way::In && !self.droppers.is_empty() {
+            self.kept = length;
+            self.reasons.set([Reason::NONE; REASONS]);
+        }
+    }
+
+    /// The packet in the shard's hands is dropped.
+    #[inline]
+    pub fn note_drop(&self, counter: Counter) {
+        if self.kept > 0 {
+            self.keep_reason(counter);
+        }
+    }
+
+    #[cold]
+    fn keep_reason(&self, counter: Counter) {
+        let mut reasons = self.reasons.get();
+        if let Some(free) = reasons.iter_mut().find(|reason| **reason == Reason::NONE) {
+            *free = Reason::counted(counter);
+        }
+        self.reasons.set(reasons);
+    }
+
+    /// The shard is through with the packet that it took last, which came by `link`: if it was dropped, the taps see it.
+    #[cold]
+    #[inline(never)]
+    pub fn is_through(&mut self, link: u8, now: Instant) {
+        let length = std::mem::take(&mut self.kept);
+        let reasons = self.reasons.get();
+        let noted = reasons.iter().filter(|reason| **reason != Reason::NONE);
+        for &reason in noted.take_while(|_| length > 0) {
+            let mut known = Known {
+                link,
+                ..self.known(now)
+            };
+            known.note.reason = reason;
+            let most = self.frame.len().min(limits::TAP_DROPPED);
+            let kept = self.frame.get(..most).unwrap_or_default();
+            show(&mut self.droppers, kept, length, known, self.slot);
+        }
+    }
+}
+
+/// The most bytes that one of these keeps of a frame.
+fn most_of(attached: &[Attached]) -> usize {
+    let most = attached.iter().map(|here| here.tap.snap).max();
+    most.unwrap_or(0)
+}
+
+/// Shows a frame to those that look at its link and way.
+fn show(droppers: &mut [Attached], bytes: &[u8], length: u32, known: Known, slot: usize) {
+    for here in droppers.iter_mut().filter(|here| here.admits(known)) {
+        here.show(bytes, length, known, slot);
+    }
 }
 
 /// A copy of a frame that passed a filter; `None`: no buffer was left for it.
 type Copied = Option<Record>;
 
 impl Attached {
-    /// `None`: the frame does not pass.
-    fn copy(&mut self, frame: &Packet, link: u8, way: Way, now: Instant) -> Option<Copied> {
+    /// Whether it looks at what came this way, by this link.
+    fn admits(&self, known: Known) -> bool {
+        let (link, way) = (self.tap.link, self.tap.way);
+        link.is_none_or(|link| link == known.link) && way.is_none_or(|way| way == known.way)
+    }
+
+    fn copy_of(&mut self, frame: &Packet, known: Known) -> Option<Copied> {
         let bytes = frame.bytes();
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let segment = frame.meta.segment;
+        self.copy(bytes, length, Known { segment, ..known })
+    }
+
+    /// Shows it one frame, at once.
+    fn show(&mut self, bytes: &[u8], length: u32, known: Known, slot: usize) {
+        self.filter.refresh();
+        let mut count = [0; COUNTERS];
+        count[SEEN] = 1;
+        if let Some(copy) = self.copy(bytes, length, known) {
+            self.end.put(copy, &mut count);
+        }
+        self.publish(&count, slot);
+    }
+
+    /// `None`: the frame does not pass.
+    fn copy(&mut self, bytes: &[u8], length: u32, known: Known) -> Option<Copied> {
         let wanted = self.filter.run(bytes, length) as usize;
         if wanted == 0 {
             return None;
@@ -201,6 +419,13 @@ impl Attached {
             room.copy_from_slice(kept);
         }
         packet.set_len(kept.len());
+        let Known {
+            link,
+            way,
+            now,
+            segment,
+            note,
+        } = known;
         Some(Some(Record {
             packet,
             at: now,
@@ -208,7 +433,8 @@ impl Attached {
             length,
             link,
             way,
-            segment: frame.meta.segment,
+            segment,
+            note,
         }))
     }
 

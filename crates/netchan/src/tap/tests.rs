@@ -9,6 +9,8 @@ use std::{
 use super::{Filter, Instruction, Options, Record, Statistics, Tap, Way};
 use crate::{Net, Regime, limits, link::wire};
 
+mod inside;
+
 /// Two stacks, 10.0.0.1 and 10.0.0.2.
 fn pair(regime: Regime) -> [Net; 2] {
     let (a, b) = wire::pair(&wire::Options::default());

@@ -4,12 +4,15 @@ use serde_json::{Value, json};
 
 use super::{
     rings,
-    trigger::{self, Cause, Wanted},
+    trigger::{self, Cause, MODULES, Wanted},
 };
 use crate::counters::Counter;
 
 /// The shortest and the longest latency that can be waited for: beyond it the packets' clocks go round.
 const LATENCY_NS: std::ops::RangeInclusive<u64> = 1_000..=10_000_000_000;
+
+/// Whatever module drops it.
+const MODULE: &str = "module";
 
 /// Units of time, in nanoseconds.
 const UNITS: [(&str, u64); 4] = [
@@ -54,12 +57,15 @@ pub(super) fn parse(text: &str) -> Result<Wanted, String> {
 
 /// A reason, as `netchan show drops` or `netchan show counters` names it.
 fn reason_of(name: &str) -> Result<usize, String> {
+    if name == MODULE {
+        return Ok(MODULES);
+    }
     let short = |counter: &Counter| counter.name().trim_start_matches("drop_");
     let drops = || Counter::ALL.iter().filter(|counter| counter.is_drop());
     let found = drops().find(|counter| counter.name() == name || short(counter) == name);
     let found = found.map(|&counter| counter as usize);
     found.ok_or_else(|| {
-        let all: Vec<_> = drops().map(short).collect();
+        let all: Vec<_> = drops().map(short).chain([MODULE]).collect();
         let name = name.escape_debug();
         format!(
             "nothing is dropped for `{name}`; reasons are {}",
@@ -99,7 +105,7 @@ pub(super) fn after(text: Option<&str>) -> Result<u64, String> {
 fn name(reason: usize) -> &'static str {
     Counter::ALL
         .get(reason)
-        .map_or("unknown", |counter| counter.name())
+        .map_or(MODULE, |counter| counter.name())
 }
 
 /// What is waited for and what has come, at `at_ns` of [`clock::cycles`](percore::clock::cycles); null: neither.
@@ -110,6 +116,7 @@ pub(crate) fn state(at_ns: impl Fn(u64) -> u64) -> Value {
             Cause::Latency(us) => format!("a packet took {us} us from the link to the application"),
             Cause::Thread(number) => format!("thread {number} has not come out of its turn"),
             Cause::Shard(number) => format!("no thread takes the packets of shard {number}"),
+            Cause::Module(number) => format!("module {number} dropped a packet"),
         };
         let state = if left == 0 { "stopped" } else { "stopping" };
         return json!({ "state": state, "why": why, "at_ns": stamp.map(at_ns), "events_to_come": left });

@@ -19,7 +19,7 @@ use super::{
 /// What is waited for; each is `None` or false where it is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// A drop, for the reason with this number, or any.
+    /// A drop, for the reason with this number ([`MODULES`]: because a module says so), or any.
     pub drop: Option<Option<usize>>,
     /// A packet that took more than so many nanoseconds from the link to the application.
     pub latency_ns: Option<u64>,
@@ -38,9 +38,14 @@ pub(crate) enum Cause {
     Thread(u32),
     /// A shard whose packets nothing takes.
     Shard(u32),
+    /// A module with this number dropped a packet.
+    Module(u32),
 }
 
-const KIND_BITS: u32 = 2;
+/// Stands for all modules among the numbers of reasons, which are those of counters: fewer.
+pub(crate) const MODULES: usize = 0xffff;
+
+const KIND_BITS: u32 = 3;
 const FIGURE_MAX: u32 = u32::MAX >> KIND_BITS;
 const ARMED: u8 = ARMED_DROP | ARMED_LATENCY | ARMED_WATCHDOG;
 const ANY: u64 = u64::MAX;
@@ -59,6 +64,7 @@ impl Cause {
             Self::Latency(us) => (1, us),
             Self::Thread(number) => (2, number),
             Self::Shard(number) => (3, number),
+            Self::Module(number) => (4, number),
         };
         let figure = if figure > FIGURE_MAX {
             FIGURE_MAX
@@ -74,7 +80,8 @@ impl Cause {
             0 => Self::Drop(figure as usize),
             1 => Self::Latency(figure),
             2 => Self::Thread(figure),
-            _ => Self::Shard(figure),
+            3 => Self::Shard(figure),
+            _ => Self::Module(figure),
         }
     }
 }
@@ -133,6 +140,16 @@ pub(crate) fn dropped(reason: usize, packets: u64) {
     let wanted = REASON.load(Relaxed);
     if packets > 0 && (wanted == ANY || wanted == reason as u64) {
         fire(Cause::Drop(reason));
+    }
+}
+
+/// The module with this number dropped a packet.
+#[cold]
+#[inline(never)]
+pub(crate) fn dropped_by_module(id: u64) {
+    let wanted = REASON.load(Relaxed);
+    if wanted == ANY || wanted == MODULES as u64 {
+        fire(Cause::Module(u32::try_from(id).unwrap_or(u32::MAX)));
     }
 }
 

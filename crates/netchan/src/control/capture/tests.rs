@@ -10,11 +10,11 @@ use std::{
 use percore::own::Own;
 use serde_json::json;
 
-use super::{Captured, PATIENCE, Request, carry};
+use super::{Capture, Captured, Entry, Of, PATIENCE, Request, carry};
 use crate::{
     Net,
     link::wire,
-    tap::{self, Way},
+    tap::{self, Subject, Way},
 };
 
 /// Two stacks, 10.0.0.1 and 10.0.0.2.
@@ -61,6 +61,8 @@ fn capture_ends_with_the_stack_though_nothing_is_read() {
         let captured = Captured {
             tap: nets[0].tap(tap::Options::default()).unwrap(),
             links: json!([]),
+            about: json!(null),
+            notes: false,
             is_over: Box::new(move || stack.upgrade().is_none_or(|stack| stack.is_stopping())),
         };
         let carrier = thread::spawn(move || carry(captured, Own::keep(near)));
@@ -83,6 +85,100 @@ fn capture_ends_with_the_stack_though_nothing_is_read() {
             false => assert_eq!(ended, Err(std::io::ErrorKind::TimedOut)),
             true => assert!(ended.is_ok() && read > 2_000_000, "{ended:?}, {read} bytes"),
         }
+    }
+}
+
+/// Where notes are asked for, each frame brings why it was dropped, the shard and the core; else none.
+#[test]
+fn notes_come_with_the_frames() {
+    for notes in [true, false] {
+        let nets = pair();
+        let (near, far) = UnixStream::pair().unwrap();
+        let options = tap::Options {
+            subject: Subject::Drops,
+            ..tap::Options::default()
+        };
+        let about = json!({ "regime": "locked", "reasons": ["a"], "modules": { "1": "wall" } });
+        let captured = Captured {
+            tap: nets[1].tap(options).unwrap(),
+            links: json!([{ "name": "wire" }]),
+            about: about.clone(),
+            notes,
+            is_over: Box::new(|| false),
+        };
+        let carrier = thread::spawn(move || carry(captured, Own::keep(near)));
+        let sender = nets[0].udp().bind("10.0.0.1:8").unwrap();
+        sender.send_to(&[7; 20], "10.0.0.2:9").unwrap();
+        let mut first = Vec::new();
+        let mut byte = [0];
+        while byte != [b'\n'] {
+            (&far).read_exact(&mut byte).unwrap();
+            first.extend(byte);
+        }
+        let first: serde_json::Value = serde_json::from_slice(&first).unwrap();
+        assert_eq!(first["about"], about);
+        let mut capture = Capture::new(far, [first["ok"].clone(), about], Vec::new());
+        let frame = loop {
+            match capture.next(Duration::from_secs(10)).unwrap() {
+                Some(Entry::Frame(frame)) => break frame,
+                Some(Entry::Statistics(_)) => {}
+                None => panic!("it has ended"),
+            }
+        };
+        assert_eq!((frame.bytes.len(), frame.length), (62, 62));
+        match frame.note {
+            Some(note) => {
+                assert!(note.shard.is_some() && note.core.is_some());
+                let name = note.reason.name();
+                assert_eq!(name, Some(Ok("udp_no_socket")));
+                // Of a stack that knows fewer reasons.
+                let number = note.reason.number() - 1;
+                assert_eq!(
+                    capture.reason(note.reason),
+                    Some(format!("reason {number}"))
+                );
+            }
+            None => assert!(!notes),
+        }
+        let module = tap::Reason::module(1);
+        assert_eq!(capture.reason(module).as_deref(), Some("module_wall"));
+        let module = tap::Reason::module(2);
+        assert_eq!(capture.reason(module).as_deref(), Some("module_2"));
+        assert_eq!(capture.reason(tap::Reason::NONE), None);
+        capture.finish().unwrap();
+        while capture.next(Duration::from_secs(10)).unwrap().is_some() {}
+        carrier.join().unwrap().unwrap();
+    }
+}
+
+/// Requests of before have neither a subject nor notes; what is no socket is refused.
+#[test]
+fn subjects_are_read() {
+    let old = r#"{"link":null,"way":null,"snap":null,"program":[]}"#;
+    let old: Request = serde_json::from_str(old).unwrap();
+    assert_eq!((old.subject(), old.notes), (Ok(Subject::Links), false));
+    let of = |protocol: &str| Request {
+        of: Of::Socket {
+            protocol: protocol.to_owned(),
+            local: "10.0.0.1:80".parse().unwrap(),
+            remote: None,
+        },
+        ..Request::default()
+    };
+    let text = serde_json::to_string(&of("tcp")).unwrap();
+    assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), of("tcp"));
+    assert!(matches!(of("udp").subject(), Ok(Subject::Socket(flow)) if flow.protocol == 17));
+    assert!(of("icmp").subject().unwrap_err().contains("tcp and udp"));
+    for wrong in [
+        r#"{"of":"nothing"}"#,
+        r#"{"of":{"shard":-1}}"#,
+        r#"{"of":{"socket":{}}}"#,
+    ] {
+        let whole = format!(
+            r#"{{"link":null,"way":null,"snap":null,"program":[],{}"#,
+            &wrong[1..]
+        );
+        assert!(serde_json::from_str::<Request>(&whole).is_err(), "{wrong}");
     }
 }
 

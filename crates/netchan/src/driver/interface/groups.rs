@@ -22,6 +22,7 @@ use crate::{
     counters::Counter,
     driver::network::InterfaceFacts,
     packet::{HEADROOM, Packet},
+    tap::Begins,
 };
 
 /// The number under which the interface itself is in a group (the solicited-node groups); sockets have other numbers.
@@ -244,7 +245,7 @@ impl Interface {
         let bytes = packet.bytes();
         match ipv4::Header::parse(bytes).and_then(|header| igmp::parse(&header, bytes)) {
             Ok(message) => hear(&mut self.groups.v4, &message, now),
-            Err(_) => self.count(Counter::DropMembership),
+            Err(_) => self.count_lost(Counter::DropMembership, packet, Begins::Network),
         }
     }
 
@@ -265,7 +266,7 @@ impl Interface {
         let alert = walked.is_ok_and(|upper| upper.router_alert && !upper.fragmented);
         match mld::parse(&header, message, alert) {
             Ok(message) => hear(&mut self.groups.v6, &message, now),
-            Err(_) => self.count(Counter::DropMembership),
+            Err(_) => self.count_lost(Counter::DropMembership, packet, Begins::Network),
         }
         true
     }

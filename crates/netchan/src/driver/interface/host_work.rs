@@ -19,6 +19,7 @@ use crate::{
     emit::fragments,
     flow::FlowKey,
     packet::{Flag, HEADROOM, Packet},
+    tap::Begins,
 };
 
 /// What the host's work led to, for the receiving side to go on with.
@@ -42,6 +43,7 @@ impl Interface {
             HostWork::Membership => self.igmp_input(&packet, now),
             HostWork::Unserved => self.unserved(&packet, now),
             HostWork::Rejected(what) => self.tell_rejected(what, &packet, now),
+            HostWork::Written => self.send_written(packet),
         }
         FollowUp::Done
     }
@@ -91,7 +93,7 @@ impl Interface {
                     header.source,
                     header.destination,
                     header.hop_limit,
-                    message,
+                    (&packet, message),
                     now,
                 );
             }
@@ -110,10 +112,10 @@ impl Interface {
                 let key = FlowKey::of_echo_reply(bytes, ident, v6.is_some());
                 match key.filter(|key| !host.net.is_group(key.local)) {
                     Some(key) => return FollowUp::Flow(key, packet),
-                    None => self.count(Counter::DropIcmp),
+                    None => self.count_lost(Counter::DropIcmp, &packet, Begins::Network),
                 }
             }
-            _ => self.count(Counter::DropIcmp),
+            _ => self.count_lost(Counter::DropIcmp, &packet, Begins::Network),
         }
         FollowUp::Done
     }
@@ -139,7 +141,7 @@ impl Interface {
         };
         match reply {
             Ok((len, to)) => self.send_whole(whole.get(..len).unwrap_or_default(), to, now),
-            Err(_) => self.count(Counter::DropIcmp),
+            Err(_) => self.count_lost(Counter::DropIcmp, packet, Begins::Network),
         }
         self.datagram = whole;
     }
@@ -179,7 +181,7 @@ impl Interface {
             self.reassembler.push_v4(bytes, &header, now)
         } else {
             let Ok(header) = ipv6::Header::parse(bytes) else {
-                self.count(Counter::DropFragment);
+                self.count_lost(Counter::DropFragment, packet, Begins::Network);
                 return FollowUp::Done;
             };
             match extension::walk(header.next_header, header.payload(bytes)) {
@@ -201,11 +203,13 @@ impl Interface {
                         return FollowUp::Classify(packet_out);
                     }
                 }
-                self.count(Counter::DropFragment);
+                self.count_lost(Counter::DropFragment, packet, Begins::Network);
             }
-            Outcome::Dropped(_) => self.count(Counter::DropFragment),
+            Outcome::Dropped(_) => {
+                self.count_lost(Counter::DropFragment, packet, Begins::Network);
+            }
             Outcome::ParameterProblem { pointer } => {
-                self.count(Counter::DropFragment);
+                self.count_lost(Counter::DropFragment, packet, Begins::Network);
                 let kind = error::Kind::ParameterProblem {
                     code: 0,
                     pointer,
@@ -221,7 +225,7 @@ impl Interface {
     fn unserved(&mut self, packet: &Packet, now: Instant) {
         let bytes = packet.bytes();
         let kind = match ipv6::Header::parse(bytes) {
-            Err(_) => self.unserved_v4(bytes),
+            Err(_) => self.unserved_v4(packet),
             Ok(header) => {
                 let payload = header.payload(bytes);
                 let walked = if packet.meta.reassembled.get() {
@@ -231,7 +235,7 @@ impl Interface {
                 };
                 match walked {
                     Ok(upper) => {
-                        self.count(Counter::DropProtocol);
+                        self.count_lost(Counter::DropProtocol, packet, Begins::Network);
                         error::Kind::ProtocolUnreachable {
                             pointer: upper.protocol_pointer,
                         }
@@ -241,32 +245,35 @@ impl Interface {
                         pointer,
                         even_if_multicast,
                     }) => {
-                        self.count(Counter::DropExtension);
+                        self.count_lost(Counter::DropExtension, packet, Begins::Network);
                         error::Kind::ParameterProblem {
                             code,
                             pointer,
                             even_if_group: even_if_multicast,
                         }
                     }
-                    Err(extension::Problem::Drop(_)) => return self.count(Counter::DropExtension),
+                    Err(extension::Problem::Drop(_)) => {
+                        return self.count_lost(Counter::DropExtension, packet, Begins::Network);
+                    }
                 }
             }
         };
         self.send_error(kind, bytes, packet.meta.to_group.get(), now);
     }
 
-    fn unserved_v4(&self, bytes: &[u8]) -> error::Kind {
+    fn unserved_v4(&mut self, packet: &Packet) -> error::Kind {
+        let bytes = packet.bytes();
         let header = ipv4::Header::parse(bytes);
         let checked = header.map(|header| ipv4::options::check(header.options(bytes)));
         if let Ok(Err(problem)) = checked {
-            self.count(Counter::DropIpOptions);
+            self.count_lost(Counter::DropIpOptions, packet, Begins::Network);
             return error::Kind::ParameterProblem {
                 code: 0,
                 pointer: problem.pointer.into(),
                 even_if_group: false,
             };
         }
-        self.count(Counter::DropProtocol);
+        self.count_lost(Counter::DropProtocol, packet, Begins::Network);
         error::Kind::ProtocolUnreachable { pointer: 0 }
     }
 

@@ -18,6 +18,7 @@ use crate::{
     counters::Counter,
     limits,
     packet::{Course, HEADROOM, Packet},
+    tap::Begins,
 };
 
 impl Interface {
@@ -44,7 +45,7 @@ impl Interface {
     /// The next hop does not answer: the sender learns it as from a router (RFC 1122 §3.2.2.1), at the next turn of the receiving side;
     /// and from one, if this is on its way through (RFC 1812 §5.2.7.1, RFC 4861 §7.2.2).
     fn undeliverable(&mut self, packet: Packet, now: Instant) {
-        self.count(Counter::DropNeighbor);
+        self.count_lost(Counter::DropNeighbor, &packet, Begins::Own);
         if packet.meta.course == Course::THROUGH {
             return self.send_forward_error(Kind::HostUnreachable, &packet, now);
         }
@@ -131,7 +132,7 @@ impl Interface {
     pub(super) fn arp_input(&mut self, packet: &Packet, now: Instant) {
         self.count(Counter::ArpIn);
         let Ok(message) = wire_arp::Packet::parse(packet.bytes()) else {
-            return self.count(Counter::DropArp);
+            return self.count_lost(Counter::DropArp, packet, Begins::Network);
         };
         self.hops.forget();
         let facts = &self.host.net.interfaces[usize::from(self.number)];
@@ -146,7 +147,7 @@ impl Interface {
                 self.learned(IpAddr::V4(message.sender_ip), heard.learned);
             }
             Err(arp::Refused::Conflict(ip)) => self.conflict(ip.into(), message.sender_mac, now),
-            Err(_) => self.count(Counter::DropArp),
+            Err(_) => self.count_lost(Counter::DropArp, packet, Begins::Network),
         }
     }
 
@@ -204,11 +205,11 @@ impl Interface {
         source: Ipv6Addr,
         destination: Ipv6Addr,
         hop_limit: u8,
-        bytes: &[u8],
+        (packet, bytes): (&Packet, &[u8]),
         now: Instant,
     ) {
         let Ok(message) = Message::parse(source, destination, hop_limit, bytes) else {
-            return self.count(Counter::DropNdp);
+            return self.count_lost(Counter::DropNdp, packet, Begins::Network);
         };
         self.hops.forget();
         let facts = &self.host.net.interfaces[usize::from(self.number)];
@@ -236,7 +237,7 @@ impl Interface {
             }
             // Other hosts' business: what every host on a link hears all day.
             Err(ndp::Refused::NotOurs | ndp::Refused::NotForHosts) => {}
-            Err(_) => self.count(Counter::DropNdp),
+            Err(_) => self.count_lost(Counter::DropNdp, packet, Begins::Network),
         }
     }
 

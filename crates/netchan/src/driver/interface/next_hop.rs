@@ -9,6 +9,7 @@ use crate::{
     counters::Counter,
     limits,
     packet::{Hint, Packet},
+    tap::Begins,
 };
 
 impl Interface {
@@ -26,7 +27,7 @@ impl Interface {
         // What is sent on its own account carries its socket's mark there.
         let mark = packet.meta.flow;
         let Some(hop) = self.next_hop(destination, mark) else {
-            return self.count(Counter::DropNoRoute);
+            return self.count_lost(Counter::DropNoRoute, &packet, Begins::Own);
         };
         let due = self.neighbors.deadline();
         match packet.meta.hint {
@@ -65,14 +66,16 @@ impl Interface {
         match self.neighbors.resolve(hop, packet, now) {
             Resolution::Ready(mac, packet) => return Some((mac, packet)),
             Resolution::Queued { solicit, displaced } => {
-                if displaced.is_some() {
-                    self.count(Counter::DropNeighbor);
+                if let Some(packet) = displaced {
+                    self.count_lost(Counter::DropNeighbor, &packet, Begins::Own);
                 }
                 if solicit {
                     self.solicit(hop, None, now);
                 }
             }
-            Resolution::Dropped(..) => self.count(Counter::DropNeighbor),
+            Resolution::Dropped(packet, _) => {
+                self.count_lost(Counter::DropNeighbor, &packet, Begins::Own);
+            }
         }
         None
     }
@@ -83,7 +86,7 @@ impl Interface {
             self.local.push_back(packet);
             self.returned = true;
         } else {
-            self.count(Counter::DropLinkQueue);
+            self.count_lost(Counter::DropLinkQueue, &packet, Begins::Own);
         }
     }
 

@@ -11,13 +11,14 @@ use crate::{
     driver::forward::Refusal,
     emit, limits,
     packet::{Course, HEADROOM, Packet},
+    tap::Begins,
 };
 
 impl Interface {
     /// Passes a packet on to its next hop; or takes it in, if it is for an address of ours that is this interface's.
     pub fn forward(&mut self, packet: Packet, now: Instant) {
         let Some((_, destination)) = ends_of(packet.bytes()) else {
-            return self.count(Counter::DropIpHeader);
+            return self.count_lost(Counter::DropIpHeader, &packet, Begins::Network);
         };
         if self.host.net.is_local(destination) {
             return self.loop_back(packet);
@@ -27,7 +28,7 @@ impl Interface {
             .next_hop(destination, 0)
             .filter(|_| self.gone.is_none());
         let Some(hop) = hop else {
-            return self.count(Counter::DropNoRoute);
+            return self.count_lost(Counter::DropNoRoute, &packet, Begins::Network);
         };
         self.count(Counter::Forwarded);
         if packet.len() > self.facts().mtu {
@@ -38,7 +39,7 @@ impl Interface {
             // It may wait for seconds, and not in a buffer that another link receives in.
             self.forward_to(hop, copy, now);
         } else {
-            self.count(Counter::DropNeighbor);
+            self.count_lost(Counter::DropNeighbor, &packet, Begins::Network);
         }
     }
 
@@ -83,7 +84,7 @@ impl Interface {
 
     /// Drops a packet that does not go on, and tells its sender.
     pub fn refuse(&mut self, (reason, error): Refusal, packet: &Packet, now: Instant) {
-        self.count(reason);
+        self.count_lost(reason, packet, Begins::Network);
         if let Some(kind) = error {
             self.send_forward_error(kind, packet, now);
         }
@@ -113,7 +114,7 @@ impl Interface {
         if self.elsewhere.len() < limits::ELSEWHERE {
             self.elsewhere.push_back((link, packet));
         } else {
-            self.count(Counter::DropLinkQueue);
+            self.count_lost(Counter::DropLinkQueue, &packet, Begins::Own);
         }
     }
 }

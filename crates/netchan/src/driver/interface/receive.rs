@@ -19,7 +19,7 @@ use crate::{
     limits,
     link::{BURST, LinkError, LinkRx, closed::Closed},
     packet::Packet,
-    tap::{Point, Way},
+    tap::{self, Begins, Point, Reason, Way},
     trace::{self, latency},
 };
 
@@ -57,8 +57,8 @@ pub struct Receive {
     pub backlogs: Vec<Producer<Packet>>,
     /// Packets for which each shard's channel or backlog had no room.
     pub refused: Vec<u64>,
-    /// Taps that look at what comes in.
-    taps: Point,
+    /// Taps that look at what comes in, or is dropped here.
+    pub taps: Point,
     /// Modules that look at what arrives, before it is found whose it is.
     pub arrival_modules: HookChain,
     /// Modules that look at what comes in.
@@ -98,7 +98,7 @@ impl Receive {
         };
         let buffers = if own_shards { for_sockets } else { ready };
         Ok(Self {
-            taps: host.taps.point(id.link, id.queue, Way::In),
+            taps: (host.taps).point(tap::Place::Link(id.link, Way::In), id.writer),
             host,
             link,
             slab: Slab::with_ready(buffers, frame_max.next_multiple_of(64), ready)?,
@@ -137,8 +137,10 @@ impl Receive {
     /// The link's.
     #[inline(always)]
     pub fn take_burst(&mut self, now: Instant) -> Result<usize, LinkError> {
-        let received = (self.link).receive(now, &mut self.slab, &mut self.burst, BURST);
+        let mut received = (self.link).receive(now, &mut self.slab, &mut self.burst, BURST);
         if self.taps.is_watched() {
+            let written = self.take_written();
+            received = received.map(|n| n + written);
             self.taps.see(self.burst.iter(), now);
         }
         if let Ok(n) = received {
@@ -152,6 +154,34 @@ impl Receive {
             }
         }
         received
+    }
+
+    /// Takes what was written for the link: what is to come in, behind the burst, and what is to go out. How many frames came in.
+    #[cold]
+    #[inline(never)]
+    fn take_written(&mut self) -> usize {
+        let (burst, work) = (&mut self.burst, &mut self.host_work);
+        let (before, room) = (burst.len(), BURST.saturating_sub(burst.len()));
+        self.taps.take_written(room, |written| match written.way {
+            Way::In => burst.push_back(written.packet),
+            Way::Out => work.push_back((HostWork::Written, written.packet)),
+        });
+        burst.len() - before
+    }
+
+    /// Counts nothing, but shows the taps packets that are dropped here, if any looks.
+    #[inline]
+    pub fn show_lost<'a>(
+        taps: &mut Point,
+        reason: Reason,
+        packets: impl IntoIterator<Item = &'a Packet>,
+        now: Instant,
+    ) {
+        if taps.watches_drops() {
+            for packet in packets {
+                taps.lost(reason, packet, Begins::Network, now);
+            }
+        }
     }
 
     /// Writes the time into one packet of the burst, or into all; `left`: how many more than it are to pass until the next one.
@@ -238,8 +268,14 @@ impl Receive {
                     let again = self.steer.classify_ip(&self.host, packet, v6, own);
                     verdict = again.unwrap_or_else(Verdict::Drop);
                 }
-                Answer::Drop => return None,
-                Answer::Reject(what) => return Some(Verdict::Host(HostWork::Rejected(what))),
+                Answer::Drop(id) => {
+                    Self::show_lost(&mut self.taps, Reason::module(id), [&*packet], now);
+                    return None;
+                }
+                Answer::Reject(id, what) => {
+                    Self::show_lost(&mut self.taps, Reason::module(id), [&*packet], now);
+                    return Some(Verdict::Host(HostWork::Rejected(what)));
+                }
             }
         }
         if !self.modules.has_hooks() {
@@ -247,8 +283,14 @@ impl Receive {
         }
         match self.modules.admit(verdict, packet, place, now) {
             Answer::Pass { .. } => Some(verdict),
-            Answer::Drop => None,
-            Answer::Reject(what) => Some(Verdict::Host(HostWork::Rejected(what))),
+            Answer::Drop(id) => {
+                Self::show_lost(&mut self.taps, Reason::module(id), [&*packet], now);
+                None
+            }
+            Answer::Reject(id, what) => {
+                Self::show_lost(&mut self.taps, Reason::module(id), [&*packet], now);
+                Some(Verdict::Host(HostWork::Rejected(what)))
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use crate::{
     limits,
     link::{LinkError, LinkTx},
     packet::Packet,
-    tap::Point,
+    tap::{Begins, Point, Reason},
 };
 
 impl Interface {
@@ -34,12 +34,12 @@ impl Interface {
 
     /// Shows the modules a packet that is to leave by this link; false: it does not.
     #[inline(always)]
-    pub fn screen(&self, packet: &mut Packet, now: Instant) -> bool {
+    pub fn screen(&mut self, packet: &mut Packet, now: Instant) -> bool {
         !self.modules.has_hooks() || self.ask_modules(packet, now)
     }
 
     #[cold]
-    fn ask_modules(&self, packet: &mut Packet, now: Instant) -> bool {
+    fn ask_modules(&mut self, packet: &mut Packet, now: Instant) -> bool {
         let net = &self.host.net;
         let is_ours = ends_of(packet.bytes()).is_some_and(|ends| net.is_local(ends.1));
         let place = Place {
@@ -52,7 +52,13 @@ impl Interface {
             },
         };
         // The sender of what is rejected is one of our own sockets: it hears nothing.
-        matches!(self.modules.pass(packet, place, now), Answer::Pass { .. })
+        match self.modules.pass(packet, place, now) {
+            Answer::Pass { .. } => true,
+            Answer::Drop(id) | Answer::Reject(id, _) => {
+                self.show_lost(Reason::module(id), packet, Begins::Own);
+                false
+            }
+        }
     }
 
     /// Has the half of the link's first queue send what this one could not, and learns the next hops.
@@ -122,7 +128,7 @@ impl Interface {
             if self.frames.len() < limits::LINK_QUEUE {
                 self.frames.push_back(frame);
             } else {
-                self.count(Counter::DropLinkQueue);
+                self.count_lost(Counter::DropLinkQueue, &frame, Begins::Frame);
             }
         }
     }
@@ -144,7 +150,7 @@ impl Interface {
     fn send_frame(&mut self, mut packet: Packet) {
         match take_label(&mut packet) {
             Some((destination, kind)) => self.frame_of(kind, destination, packet),
-            None => self.count(Counter::DropCheck),
+            None => self.count_lost(Counter::DropCheck, &packet, Begins::Own),
         }
     }
 
@@ -190,14 +196,23 @@ impl Interface {
     #[inline]
     pub(super) fn enqueue(&mut self, mut packet: Packet, write: impl FnOnce(&mut [u8])) {
         if self.frames.len() >= limits::LINK_QUEUE {
-            return self.count(Counter::DropLinkQueue);
+            return self.count_lost(Counter::DropLinkQueue, &packet, Begins::Own);
         }
         match packet.push(ethernet::HEADER_LEN) {
             Some(room) => {
                 write(room);
                 self.frames.push_back(packet);
             }
-            None => self.count(Counter::DropCheck),
+            None => self.count_lost(Counter::DropCheck, &packet, Begins::Own),
+        }
+    }
+
+    /// Queues a frame for the link that was written from outside: as it is, past modules and *check*.
+    pub(super) fn send_written(&mut self, frame: Packet) {
+        if self.frames.len() < limits::LINK_QUEUE {
+            self.frames.push_back(frame);
+        } else {
+            self.count_lost(Counter::DropLinkQueue, &frame, Begins::Frame);
         }
     }
 

@@ -32,7 +32,7 @@ use crate::{
     giant::Held,
     locks,
     packet::{Flag, Packet},
-    trace,
+    trace::{self, trigger},
 };
 
 /// Modules of one stack: more than a list of rules that can be audited.
@@ -44,7 +44,7 @@ const DROPPED: usize = 1;
 /// A loaded module.
 pub struct Entry {
     /// From 1; never given twice.
-    id: u64,
+    pub id: u64,
     pub name: String,
     pub points: Vec<Point>,
     /// It was there when the stack began.
@@ -186,10 +186,10 @@ pub enum Answer {
         /// Whether a module has changed it.
         changed: bool,
     },
-    /// It goes nowhere.
-    Drop,
-    /// It goes nowhere, and its sender is told.
-    Reject(Rejection),
+    /// It goes nowhere, as the module with this number says.
+    Drop(u64),
+    /// Likewise, and its sender is told.
+    Reject(u64, Rejection),
 }
 
 /// The hook chain of one half of an interface at one point of the path: its modules, in order, and what it needs to call them.
@@ -278,9 +278,12 @@ impl HookChain {
             if verdict != Verdict::Pass || !is_whole {
                 entry.counts.add(self.slot, DROPPED, 1);
                 trace::note(trace::MODULE_DROP, [entry.id, self.slot as u64]);
+                if trigger::waits_for_drops() {
+                    trigger::dropped_by_module(entry.id);
+                }
                 return match verdict {
-                    Verdict::Reject(what) if is_whole => Answer::Reject(what),
-                    _ => Answer::Drop,
+                    Verdict::Reject(what) if is_whole => Answer::Reject(entry.id, what),
+                    _ => Answer::Drop(entry.id),
                 };
             }
         }

@@ -9,6 +9,7 @@ use crate::{
     link::LinkError,
     packet::Packet,
     stack::driver_side::DriverSide,
+    tap::{Begins, Reason},
     trace,
 };
 
@@ -88,27 +89,44 @@ pub(super) fn sort(
             trace::note(trace::HOST_WORK, [link, work.number()]);
             side.host_work.push_back((work, packet));
         }
-        Verdict::Packet(end) | Verdict::Frame(end) => give(driver, side, end, packet),
+        Verdict::Packet(end) => give(driver, side, (end, Begins::Network), packet, now),
+        Verdict::Frame(end) => give(driver, side, (end, Begins::Frame), packet, now),
         Verdict::Forward => side.onward.push_back(packet),
         Verdict::Drop(reason) => {
             let link = side.steer.interface().into();
             trace::note(trace::DROP, [link, reason as u64]);
             driver.counters.add(side.writer, reason, 1);
+            if side.taps.watches_drops() {
+                let begins = match reason.is_of_frames() {
+                    true => Begins::Frame,
+                    false => Begins::Network,
+                };
+                (side.taps).lost(Reason::counted(reason), &packet, begins, now);
+            }
         }
     }
 }
 
 /// packet channel: gives a packet to the application that speaks its protocol.
 #[cold]
-fn give(driver: &DriverSide, side: &mut Receive, end: usize, packet: Packet) {
+fn give(
+    driver: &DriverSide,
+    side: &mut Receive,
+    (end, begins): (usize, Begins),
+    packet: Packet,
+    now: Instant,
+) {
     let link = side.steer.interface().into();
     let Some(end) = side.steer.packet_ends.get_mut(end) else {
         return;
     };
     let counter = match end.put(packet) {
         Ok(()) => Counter::PacketChannelIn,
-        Err(reason) => {
+        Err((reason, packet)) => {
             trace::note(trace::DROP, [link, reason as u64]);
+            if side.taps.watches_drops() {
+                (side.taps).lost(Reason::counted(reason), &packet, begins, now);
+            }
             reason
         }
     };

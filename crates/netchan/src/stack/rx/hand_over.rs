@@ -15,6 +15,7 @@ use crate::{
         cell::{Held, LinkAccess},
         driver_side::DriverSide,
     },
+    tap::Reason,
     trace::{
         self,
         stages::{self, Stage},
@@ -23,7 +24,7 @@ use crate::{
 
 /// channel: gives each shard what `steer` found for it.
 #[inline]
-pub(in crate::stack) fn hand_in(driver: &DriverSide, side: &mut Receive) {
+pub(in crate::stack) fn hand_in(driver: &DriverSide, side: &mut Receive, now: Instant) {
     if side.has_timed {
         side.time_handed();
     }
@@ -48,6 +49,8 @@ pub(in crate::stack) fn hand_in(driver: &DriverSide, side: &mut Receive) {
                 .counters
                 .add(side.writer, Counter::DropChannelFull, lost);
             side.refused[number] += lost;
+            let reason = Reason::counted(Counter::DropChannelFull);
+            Receive::show_lost(&mut side.taps, reason, &*inbox, now);
             inbox.clear();
         }
         let before = stages::enter(Stage::Scheduler);
@@ -105,6 +108,8 @@ fn call_or_leave(stack: &Stack, side: &mut Receive, now: Instant) {
                 .counters
                 .add(side.writer, Counter::DropBacklogFull, lost);
             side.refused[number] += lost;
+            let reason = Reason::counted(Counter::DropBacklogFull);
+            Receive::show_lost(&mut side.taps, reason, &*inbox, now);
             inbox.clear();
         }
         stack.leave_with_holder(number, now);

@@ -14,6 +14,7 @@ use crate::{
     link::{BURST, LinkError},
     packet::{Course, Flag, Meta},
     stack::{driver_side::DriverSide, forward, tx},
+    tap::Reason,
 };
 
 /// What of a burst concerns the transmitting half: the link's failure, the host's own work, packets for other hosts.
@@ -62,7 +63,10 @@ fn follow_up(driver: &DriverSide, side: &mut Receive, more: FollowUp, now: Insta
                         sort(driver, side, verdict, packet, now);
                     }
                 }
-                Err(reason) => driver.counters.add(side.writer, reason, 1),
+                Err(reason) => {
+                    Receive::show_lost(&mut side.taps, Reason::counted(reason), [&packet], now);
+                    driver.counters.add(side.writer, reason, 1);
+                }
             }
         }
         FollowUp::Flow(key, packet) => {
@@ -120,7 +124,10 @@ fn classify_returns(
                     sort(driver, side, verdict, packet, now);
                 }
             }
-            Err(reason) => interface.count(reason),
+            Err(reason) => {
+                Receive::show_lost(&mut side.taps, Reason::counted(reason), [&packet], now);
+                interface.count(reason);
+            }
         }
     }
     while let Some(mut packet) = interface.unreachable.pop() {
@@ -138,7 +145,7 @@ fn classify_returns(
         into_inbox(side, number, packet);
     }
     while let Some((link, packet)) = interface.elsewhere.pop_front() {
-        forward::stage(driver, side, link.into(), packet);
+        forward::stage(driver, side, link.into(), packet, now);
     }
     forward::publish(driver, side);
 }

@@ -18,7 +18,10 @@ use super::{Pair, position, run_apart};
 use crate::{
     Net,
     api::{Domain, Kind, ReceiveFlags},
-    driver::module::{Boxed, Module, Point, Verdict, View},
+    driver::module::{
+        Boxed, Module, Point, Verdict, View,
+        filter::{Filter, Rules},
+    },
     link::wire,
     socket::Socket,
     trace::{
@@ -41,6 +44,11 @@ fn latency_stops_it() {
 fn watchdog_stops_it() {
     run_apart("trace::tests::triggers::until_the_watchdog_reports");
     run_apart("trace::tests::triggers::until_a_thread_hangs");
+}
+
+#[test]
+fn drop_of_a_module_stops_it() {
+    run_apart("trace::tests::triggers::until_a_module_drops");
 }
 
 fn state() -> Value {
@@ -119,6 +127,47 @@ fn until_a_datagram_is_dropped() {
         pair.names().len(),
         names.len(),
         "rare events only, of which there were none"
+    );
+}
+
+#[test]
+#[ignore = "run by drop_of_a_module_stops_it"]
+fn until_a_module_drops() {
+    let pair = Pair::new();
+    let sockets = pair.connect();
+    let rules = Rules {
+        rules: vec!["drop in proto udp".parse().unwrap()],
+        default: Verdict::Pass,
+    };
+    let wall = Boxed::any(Filter::new("wall", rules));
+    pair.exchange(&sockets, 3);
+    pair.nets[1].load_module(wall).unwrap();
+    for (wanted, fires) in [
+        ("drop=udp_no_socket", false),
+        ("drop=module", true),
+        ("drop", true),
+    ] {
+        answer(&format!("start {wanted} 0")).unwrap();
+        lose_a_datagram(&pair);
+        let found = state();
+        let wanted_state = if fires { "stopped" } else { "armed" };
+        assert_eq!(found["state"], wanted_state, "{wanted}: {found}");
+        if fires {
+            assert_eq!(found["why"], "module 1 dropped a packet");
+            let names = pair.names();
+            let at = position(&names, "trigger");
+            assert_eq!(names[at - 1], "module-drop");
+        }
+    }
+    assert_eq!(
+        answer("start drop=module 0").unwrap()["trigger"]["why"],
+        "waits for drop=module"
+    );
+    lose_a_segment(&pair);
+    assert_eq!(
+        state()["state"],
+        "armed",
+        "what the stack itself drops is another thing"
     );
 }
 
