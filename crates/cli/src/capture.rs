@@ -1,7 +1,8 @@
 //! `netchan capture`: frames of a running stack's links, as text or in a pcapng file.
 
-mod file;
-mod libpcap;
+pub mod file;
+pub mod follow;
+pub mod libpcap;
 mod text;
 
 use std::{
@@ -20,7 +21,11 @@ use netchan::{
     tap::{Statistics, Way},
 };
 
-use self::{file::Files, text::Lines};
+use self::{
+    file::Files,
+    follow::{deadline, follow},
+    text::Lines,
+};
 use crate::{
     failure::{Failure, Outcome, at, failed, usage},
     output::{print, printable},
@@ -30,10 +35,6 @@ use crate::{
 
 /// Bytes of a capture's numeric filter.
 const PROGRAM_TEXT_MAX: usize = 1 << 20;
-/// Between two looks at what ends a capture.
-const LOOK: Duration = Duration::from_millis(50);
-/// How long what was taken may take to come once the end was asked for.
-const LAST: Duration = Duration::from_secs(5);
 
 /// Shows the frames that enter and leave a running stack's links, or writes them to a file
 #[derive(clap::Args)]
@@ -95,6 +96,31 @@ enum Sink {
     Files(Files),
 }
 
+/// What becomes of a capture.
+struct Taking {
+    sink: Sink,
+    /// Frames that are still wanted.
+    left: u64,
+    counted: Statistics,
+}
+
+impl Taking {
+    fn take(&mut self, entry: Option<Entry>) -> Outcome {
+        match entry {
+            Some(Entry::Statistics(now)) => {
+                self.counted = now;
+                self.sink.flush(&self.counted)
+            }
+            Some(Entry::Frame(frame)) if self.left > 0 => {
+                self.left -= 1;
+                self.sink.take(&frame)
+            }
+            Some(Entry::Frame(_)) => Ok(()),
+            None => self.sink.flush(&self.counted),
+        }
+    }
+}
+
 /// Runs the command.
 pub fn capture(arguments: &Arguments) -> Outcome {
     let duration = arguments.duration.map(seconds).transpose()?;
@@ -103,45 +129,22 @@ pub fn capture(arguments: &Arguments) -> Outcome {
     let interrupted = interruption()?;
     let begun = stack.capture(&request);
     let mut capture = begun.map_err(|why| failed(format!("stack {}: {why}", stack.id)))?;
-    let mut sink = sink(arguments, &capture)?;
     let until = duration.map(deadline);
-    let mut left = arguments.count.unwrap_or(u64::MAX);
-    let (mut ending, mut counted) = (None, Statistics::default());
-    loop {
-        let is_late = |at: Option<u64>| at.is_some_and(|at| now_ns() >= at);
-        if ending.is_none() && (interrupted.try_recv().is_ok() || is_late(until)) {
-            capture.finish().map_err(failed)?;
-            ending = Some(deadline(LAST));
-        }
-        if is_late(ending) {
-            break; // the stack hangs
-        }
-        match capture.next(LOOK) {
-            Ok(None) => break,
-            Ok(Some(Entry::Statistics(now))) => {
-                counted = now;
-                sink.flush(&counted)?;
-            }
-            Ok(Some(Entry::Frame(frame))) if left > 0 => {
-                sink.take(&frame)?;
-                left -= 1;
-                if left == 0 && ending.is_none() {
-                    capture.finish().map_err(failed)?;
-                    ending = Some(deadline(LAST));
-                }
-            }
-            Ok(Some(Entry::Frame(_))) => {}
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                ) =>
-            {
-                sink.flush(&counted)?;
-            }
-            Err(e) => return Err(failed(format!("stack {}: {e}", stack.id))),
-        }
-    }
+    let mut taking = Taking {
+        sink: sink(arguments, &capture)?,
+        left: arguments.count.unwrap_or(u64::MAX),
+        counted: Statistics::default(),
+    };
+    let is_enough = |taking: &Taking| {
+        let is_late = until.is_some_and(|at| now_ns() >= at);
+        taking.left == 0 || is_late || interrupted.try_recv().is_ok()
+    };
+    follow(&stack.id, &mut capture, &mut taking, is_enough, Taking::take)?;
+    let Taking {
+        mut sink,
+        left,
+        counted,
+    } = taking;
     sink.end(&counted)?;
     let written = arguments.count.map_or(counted.taken, |count| count - left);
     say(&counted, written);
@@ -155,10 +158,6 @@ fn say(counted: &Statistics, written: u64) {
     eprintln!(
         "netchan capture: {written} frames captured; {matched} of {seen} passed the filter, {dropped} of them were dropped for want of room"
     );
-}
-
-fn deadline(after: Duration) -> u64 {
-    now_ns().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// What `--duration` says.

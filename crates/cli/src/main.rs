@@ -9,8 +9,10 @@ mod demo;
 mod doctor;
 mod elf;
 mod failure;
+mod http;
 mod lab;
 mod log;
+mod look;
 mod metrics;
 mod namespace;
 mod netlink;
@@ -30,6 +32,7 @@ mod top;
 mod trace;
 mod units;
 mod user;
+mod web;
 mod work;
 
 use std::process::ExitCode;
@@ -55,6 +58,7 @@ fn dispatch(command: Command, log: &log::Flags) -> Outcome {
         Command::Show(arguments) => show::show(&arguments),
         Command::Top(arguments) => top::top(&arguments),
         Command::Metrics(arguments) => metrics::metrics(&arguments),
+        Command::Web(arguments) => web::web(&arguments),
         Command::Capture(arguments) => capture::capture(&arguments),
         Command::Plot(arguments) => plot::plot(&arguments),
         Command::Address(arguments) => change::address(&arguments),
