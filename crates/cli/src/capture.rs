@@ -139,7 +139,13 @@ pub fn capture(arguments: &Arguments) -> Outcome {
         let is_late = until.is_some_and(|at| now_ns() >= at);
         taking.left == 0 || is_late || interrupted.try_recv().is_ok()
     };
-    follow(&stack.id, &mut capture, &mut taking, is_enough, Taking::take)?;
+    follow(
+        &stack.id,
+        &mut capture,
+        &mut taking,
+        is_enough,
+        Taking::take,
+    )?;
     let Taking {
         mut sink,
         left,

@@ -49,9 +49,13 @@ fn asked(address: SocketAddr, path: &str) -> Stream {
 #[test]
 fn clients_that_never_read_are_let_go() {
     let address = served();
-    let idle: Vec<Stream> = (0..2 * CONNECTIONS + 8).map(|_| asked(address, "/big")).collect();
+    let idle: Vec<Stream> = (0..2 * CONNECTIONS + 8)
+        .map(|_| asked(address, "/big"))
+        .collect();
     let mut answer = String::new();
-    asked(address, "/").read_to_string(&mut answer).expect("an answer");
+    asked(address, "/")
+        .read_to_string(&mut answer)
+        .expect("an answer");
     assert!(answer.ends_with("small"), "{answer}");
     drop(idle);
 }

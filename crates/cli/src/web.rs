@@ -120,10 +120,7 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Response<Bod
     response
 }
 
-async fn route(
-    request: Request<Incoming>,
-    shared: Arc<Shared>,
-) -> Result<Response<Body>, Refused> {
+async fn route(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Body>, Refused> {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
     let question = path.strip_prefix("/api/");

@@ -3,150 +3,34 @@
 
 #[path = "browser/mod.rs"]
 mod browser;
+#[path = "web/live.rs"]
+mod live;
 #[path = "../../../lab/tests/skips/mod.rs"]
 mod skips;
 
 use std::{
     collections::BTreeSet,
     env, fs,
-    io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpStream as Plain},
+    io::{Read, Write},
+    net::TcpStream as Plain,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
-    thread::{self, JoinHandle},
+    sync::{Mutex, PoisonError},
+    thread,
     time::Duration,
 };
 
 use browser::Browser;
-use netchan::{
-    Net,
-    control::{self, Change},
-    link::wire,
-};
+use live::{Live, Served};
+use netchan::control::{self, Change};
 use pcap_file::pcapng::{Block, PcapNgReader};
-use serde_json::{Value, json};
+use serde_json::json;
 use skips::skipped_here;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_netchan");
 /// What a name may hold that would be an element, if it were taken as HTML.
 const HOSTILE: &str = "<img src=x onerror=alert(1)>";
 
 /// The stacks of this process are shown: a test has them for itself.
 static ALONE: Mutex<()> = Mutex::new(());
-
-/// Two stacks on a wire, each with a control socket: one echoes, the other asks it on two connections.
-struct Live {
-    server: Arc<Net>,
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Live {
-    fn new() -> Self {
-        let (ours, theirs) = wire::pair(&wire::Options::default());
-        let start = |link, address: &str| {
-            let net = Net::builder().control(true).link_with(link);
-            Arc::new(net.address(address).unwrap().start().unwrap())
-        };
-        let server = start(Box::new(ours), "10.0.0.1/24");
-        let client = start(Box::new(theirs), "10.0.0.2/24");
-        let listener = server.tcp().listen("10.0.0.1:80").unwrap();
-        let echo = thread::spawn(move || {
-            let one = |_| {
-                let (mut stream, _) = listener.accept().unwrap();
-                thread::spawn(move || {
-                    let mut block = [0; 1000];
-                    while let Ok(n @ 1..) = stream.read(&mut block) {
-                        stream.write_all(&block[..n]).unwrap();
-                    }
-                })
-            };
-            let both: Vec<_> = (0..2).map(one).collect();
-            for one in both {
-                one.join().unwrap();
-            }
-        });
-        let stop = Arc::new(AtomicBool::new(false));
-        let clients = (0..2).map(|i| {
-            let (client, stop) = (client.clone(), stop.clone());
-            thread::spawn(move || {
-                let mut stream = client.tcp().connect("10.0.0.1:80").unwrap();
-                let nowhere = client.udp().bind("10.0.0.2:0").unwrap();
-                let mut block = vec![0; 100 + 800 * i];
-                while !stop.load(SeqCst) {
-                    stream.write_all(&block).unwrap();
-                    stream.read_exact(&mut block).unwrap();
-                    // For no socket: a drop with a reason.
-                    let _ = nowhere.send_to(b"x", "10.0.0.1:9");
-                    thread::sleep(Duration::from_millis(5));
-                }
-            })
-        });
-        let threads = clients.chain([echo]).collect();
-        Self {
-            server,
-            stop,
-            threads,
-        }
-    }
-
-    /// The value of a setting of the server.
-    fn setting(&self, name: &str) -> Value {
-        let facts = self.server.show("settings").unwrap();
-        let rows = facts.as_array().unwrap().iter();
-        let row = rows.clone().find(|row| row["name"] == name);
-        row.map(|row| row["value"].clone()).unwrap_or_default()
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        self.stop.store(true, SeqCst);
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// A `netchan web` that shows the stacks of this process, ended with this.
-struct Served {
-    child: Child,
-    url: String,
-}
-
-impl Served {
-    fn start(arguments: &[&str]) -> Self {
-        let mut command = Command::new(PROGRAM);
-        command.env_remove("LD_PRELOAD").args(["web", "--listen"]);
-        command.args(["127.0.0.1:0", "--pid", &std::process::id().to_string()]);
-        command.args(arguments).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        out.read_line(&mut line).unwrap();
-        let url = line.trim().strip_prefix("netchan web: ").unwrap();
-        Self {
-            child,
-            url: url.to_owned(),
-        }
-    }
-
-    fn address(&self) -> SocketAddr {
-        let address = self.url.strip_prefix("http://").unwrap();
-        address.split('/').next().unwrap().parse().unwrap()
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// A folder of its own.
 struct Folder(PathBuf);
@@ -179,7 +63,8 @@ impl Page {
             "[...document.querySelectorAll('button, input, select, textarea, summary, a')].map((e) => e.dataset.control || 'unnamed: ' + e.outerHTML)",
         );
         let names = names.as_array().unwrap().iter();
-        self.met.extend(names.map(|name| name.as_str().unwrap().to_owned()));
+        self.met
+            .extend(names.map(|name| name.as_str().unwrap().to_owned()));
     }
 
     fn of(&mut self, control: &str) -> String {
@@ -224,10 +109,9 @@ impl Page {
             for is_dark in [false, true] {
                 self.browser.look(width, 900, is_dark);
                 thread::sleep(Duration::from_millis(1500));
-                let picture = self.browser.picture();
                 let scheme = if is_dark { "dark" } else { "light" };
-                let file = Path::new(&folder).join(format!("{name}-{size}-{scheme}.base64"));
-                fs::write(file, picture).unwrap();
+                let file = Path::new(&folder).join(format!("{name}-{size}-{scheme}.png"));
+                self.browser.picture(&file);
             }
         }
         self.browser.look(1400, 900, false);
@@ -268,22 +152,35 @@ fn every_control_of_the_page_is_driven() {
     page.meet();
     let complaints = page.browser.complaints.join("\n");
     token(&mut page, &folder);
-    assert_eq!(page.met, page.driven, "controls that are there, and those that were driven");
+    assert_eq!(
+        page.met, page.driven,
+        "controls that are there, and those that were driven"
+    );
     // What was asked wrongly was refused, and said so; nothing else went wrong.
     let expected = ["status of 400", "status of 409", "status of 429"];
-    let other = complaints.lines().filter(|line| expected.iter().all(|e| !line.contains(e)));
+    let other = complaints
+        .lines()
+        .filter(|line| expected.iter().all(|e| !line.contains(e)));
     assert_eq!(other.collect::<Vec<_>>(), [""; 0]);
 }
 
 /// What is shown at all: the stack, how often, not at all.
 fn view(page: &mut Page) {
-    page.until("rates on the walk", "document.querySelectorAll('#walk .busy').length >= 6");
-    page.until("lost packets on the walk", "document.querySelectorAll('#walk .losing').length >= 1");
+    page.until(
+        "rates on the walk",
+        "document.querySelectorAll('#walk .busy').length >= 6",
+    );
+    page.until(
+        "lost packets on the walk",
+        "document.querySelectorAll('#walk .losing').length >= 1",
+    );
     page.shows("drops", "udp_no_socket");
     page.shows("drops", "shard → socket");
     page.shows("threads", "netchan-link0");
     page.shows("channels", "shard 0");
-    let stacks = page.browser.evaluate("[...document.getElementById('stack').options].map((o) => o.value)");
+    let stacks = page
+        .browser
+        .evaluate("[...document.getElementById('stack').options].map((o) => o.value)");
     assert_eq!(stacks.as_array().map(Vec::len), Some(2), "{stacks}");
     page.choose("stack", stacks[1].as_str().unwrap());
     page.shows("addresses", "10.0.0.2/24");
@@ -292,16 +189,26 @@ fn view(page: &mut Page) {
     page.choose("pace", "500");
     page.click("pause");
     page.shows("pause", "Go on");
-    page.until("the button to be pressed", "document.getElementById('pause').getAttribute('aria-pressed') === 'true'");
+    page.until(
+        "the button to be pressed",
+        "document.getElementById('pause').getAttribute('aria-pressed') === 'true'",
+    );
     // With the keyboard, too.
-    page.browser.evaluate("document.getElementById('pause').focus()");
+    page.browser
+        .evaluate("document.getElementById('pause').focus()");
     page.browser.press(" ");
-    page.until("the button to be let go", "document.getElementById('pause').getAttribute('aria-pressed') === 'false'");
+    page.until(
+        "the button to be let go",
+        "document.getElementById('pause').getAttribute('aria-pressed') === 'false'",
+    );
 }
 
 fn connections(page: &mut Page) {
     page.shows("counts", "2 chosen of 3 sockets; 1 listen");
-    page.until("rates of connections", "document.getElementById('connections').innerText.includes('kbit/s')");
+    page.until(
+        "rates of connections",
+        "document.getElementById('connections').innerText.includes('kbit/s')",
+    );
     page.fill("filter", "dport = :9");
     page.click("filter-use");
     page.shows("counts", "0 chosen");
@@ -318,7 +225,10 @@ fn connections(page: &mut Page) {
     page.until("connections by remote", sorted);
     let before = page.browser.evaluate(remotes);
     page.click("reversed");
-    page.until("them reversed", &format!("{remotes} !== {}", json!(before.as_str().unwrap())));
+    page.until(
+        "them reversed",
+        &format!("{remotes} !== {}", json!(before.as_str().unwrap())),
+    );
     page.click("reversed");
     page.until("them as before", sorted);
 }
@@ -336,7 +246,10 @@ fn plots(page: &mut Page) {
     page.until("the plot, by itself", drawn);
     let title = "document.querySelector('#plot iframe').contentDocument.getElementById('title').textContent";
     let title = page.browser.evaluate(title);
-    assert!(title.as_str().unwrap().contains("10.0.0.1:80-10.0.0.2:"), "{title}");
+    assert!(
+        title.as_str().unwrap().contains("10.0.0.1:80-10.0.0.2:"),
+        "{title}"
+    );
     page.pictures("plot");
     page.click("plot-show");
     page.until("the plot again", drawn);
@@ -345,7 +258,10 @@ fn plots(page: &mut Page) {
     let text = fs::read_to_string(file).unwrap();
     assert!(text.contains("10.0.0.1:80-10.0.0.2:") && text.contains("uPlot"));
     page.click("plot-forget");
-    page.until("it to be gone", "document.querySelector('#plot iframe') === null");
+    page.until(
+        "it to be gone",
+        "document.querySelector('#plot iframe') === null",
+    );
 }
 
 /// Frames of a capture: how many, and the longest.
@@ -363,12 +279,17 @@ fn frames(file: &Path) -> (usize, usize) {
 }
 
 fn captures(page: &mut Page) {
-    let link = page.browser.evaluate("document.getElementById('capture-link').options[1].value");
+    let link = page
+        .browser
+        .evaluate("document.getElementById('capture-link').options[1].value");
     page.choose("capture-link", link.as_str().unwrap());
     page.choose("capture-way", "in");
     page.fill("capture-filter", "tcp prot 80");
     page.click("capture-start");
-    page.until("what is wrong with the filter", "!document.getElementById('refused').hidden");
+    page.until(
+        "what is wrong with the filter",
+        "!document.getElementById('refused').hidden",
+    );
     page.fill("capture-filter", "");
     page.fill("capture-snap", "60");
     page.fill("capture-frames", "20");
@@ -387,9 +308,15 @@ fn captures(page: &mut Page) {
     assert!(files.iter().all(|file| frames(file).0 > 0), "{files:?}");
     page.click("capture-save");
     page.browser.saved("pcapng", 3);
-    page.until("no tap", "document.querySelector('#taps tbody').children.length === 0");
+    page.until(
+        "no tap",
+        "document.querySelector('#taps tbody').children.length === 0",
+    );
     page.click("capture-forget");
-    page.until("one capture", "document.querySelector('#captures tbody').children.length === 1");
+    page.until(
+        "one capture",
+        "document.querySelector('#captures tbody').children.length === 1",
+    );
 }
 
 fn settings(page: &mut Page, live: &Live) {
@@ -411,7 +338,9 @@ fn settings(page: &mut Page, live: &Live) {
     page.browser.press("Enter");
     page.shows("refused", "congestion");
     assert_eq!(live.setting("tcp.congestion"), "bbr");
-    let link = page.browser.evaluate("document.getElementById('address-link').options[0].value");
+    let link = page
+        .browser
+        .evaluate("document.getElementById('address-link').options[0].value");
     let link = link.as_str().unwrap().to_owned();
     page.choose("address-link", &link);
     page.fill("address", "10.9.9.9/24");
@@ -422,10 +351,18 @@ fn settings(page: &mut Page, live: &Live) {
     page.choose("route-link", &link);
     page.click("route-add");
     page.shows("routes", "10.8.0.0/16");
-    for (table, text, control) in [("routes", "10.8.0.0/16", "route-remove"), ("addresses", "10.9.9.9/24", "address-remove")] {
-        let row = format!("[...document.querySelectorAll('#{table} tbody tr')].find((row) => row.innerText.includes({}))", json!(text));
+    for (table, text, control) in [
+        ("routes", "10.8.0.0/16", "route-remove"),
+        ("addresses", "10.9.9.9/24", "address-remove"),
+    ] {
+        let row = format!(
+            "[...document.querySelectorAll('#{table} tbody tr')].find((row) => row.innerText.includes({}))",
+            json!(text)
+        );
         page.of(control);
-        page.browser.evaluate(&format!("{row}.querySelector('button').id = 'this-{control}'"));
+        page.browser.evaluate(&format!(
+            "{row}.querySelector('button').id = 'this-{control}'"
+        ));
         page.browser.click(&format!("#this-{control}"));
         page.until("it to be gone", &format!("{row} === undefined"));
     }
@@ -434,15 +371,25 @@ fn settings(page: &mut Page, live: &Live) {
 
 /// A module with a name that would be an element of the page is text there.
 fn modules(page: &mut Page) {
-    let toml = format!("[[module]]\nname = {}\nkind = \"filter\"\nrules = [\"drop in proto tcp to 0.0.0.0/0 port 23\"]\n", json!(HOSTILE));
+    let toml = format!(
+        "[[module]]\nname = {}\nkind = \"filter\"\nrules = [\"drop in proto tcp to 0.0.0.0/0 port 23\"]\n",
+        json!(HOSTILE)
+    );
     let id = server_id();
     let stack = control::stacks_named(&id).remove(0);
     stack.change(&Change::LoadModule { toml }).unwrap();
     page.click("refresh");
     page.shows("modules", HOSTILE);
-    assert_eq!(page.browser.evaluate("document.querySelectorAll('img').length"), json!(0));
+    assert_eq!(
+        page.browser
+            .evaluate("document.querySelectorAll('img').length"),
+        json!(0)
+    );
     page.click("module-unload");
-    page.until("it to be gone", "document.querySelectorAll('#modules tbody tr').length === 0");
+    page.until(
+        "it to be gone",
+        "document.querySelectorAll('#modules tbody tr').length === 0",
+    );
 }
 
 /// A page that has no token asks for it.
@@ -451,7 +398,10 @@ fn token(page: &mut Page, folder: &Folder) {
     fs::write(&file, "open-sesame\n").unwrap();
     let served = Served::start(&["--token-file", file.to_str().unwrap()]);
     page.browser.open(&served.url);
-    page.until("the form", "!document.getElementById('token-form').hidden && document.getElementById('main').hidden");
+    page.until(
+        "the form",
+        "!document.getElementById('token-form').hidden && document.getElementById('main').hidden",
+    );
     page.pictures("token");
     page.fill("token", "another");
     page.click("token-use");
@@ -461,7 +411,10 @@ fn token(page: &mut Page, folder: &Folder) {
     page.shows("about", "app-channel");
     page.until("no form", "document.getElementById('token-form').hidden");
     // From the address, where it does not stay.
-    let url = format!("{}#token=open-sesame", served.url.replace("127.0.0.1", "localhost"));
+    let url = format!(
+        "{}#token=open-sesame",
+        served.url.replace("127.0.0.1", "localhost")
+    );
     page.browser.evaluate("sessionStorage.clear()");
     page.browser.open(&url);
     page.shows("about", "app-channel");
@@ -495,7 +448,10 @@ fn clients_that_never_read_hold_nothing_up() {
     let before = received();
     let mut answer = String::new();
     ask().read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"app-channel\""), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"app-channel\""),
+        "{answer}"
+    );
     while received() < before + 10 {
         thread::sleep(Duration::from_millis(5));
     }

@@ -38,7 +38,10 @@ fn answer(topic: &str, seconds: u64) -> Value {
 
 fn look(seconds: u64) -> (Sample, Counts) {
     let sample = of_answers(seconds * S, |topic| answer(topic, seconds));
-    (sample, Counts::of(seconds * S, &answer("counters", seconds)))
+    (
+        sample,
+        Counts::of(seconds * S, &answer("counters", seconds)),
+    )
 }
 
 fn arrow(walk: &Walk, from: Station, to: Station) -> &Arrow {

@@ -108,8 +108,8 @@ pub fn of_ends(
     let facts = stack.show("sockets");
     let facts = facts.map_err(|why| failed(format!("stack {}: {why}", stack.id)))?;
     let socket = sockets(&facts).find(|socket| (socket.local, socket.remote) == (local, remote));
-    let socket = socket
-        .ok_or_else(|| failed(format!("there is no TCP connection {local}-{remote} now")))?;
+    let socket =
+        socket.ok_or_else(|| failed(format!("there is no TCP connection {local}-{remote} now")))?;
     of_socket(stack, &socket, duration, &ProgressBar::hidden(), is_enough)
 }
 

@@ -159,7 +159,9 @@ impl Api {
 
     fn live(&self, asked: &Live) -> Result<Answer, Refused> {
         if asked.filter.chars().count() > FILTER_MAX {
-            return Err(Refused::bad(format!("filter: at most {FILTER_MAX} characters")));
+            return Err(Refused::bad(format!(
+                "filter: at most {FILTER_MAX} characters"
+            )));
         }
         let words: Vec<String> = asked.filter.split_whitespace().map(str::to_owned).collect();
         let filter = Filter::parse(&words).map_err(|why| Refused::bad(format!("filter: {why}")))?;
@@ -239,7 +241,10 @@ impl Api {
         if !(1..=PLOT_MAX).contains(&asked.seconds) {
             return Err(Refused::bad(format!("seconds: want 1 to {PLOT_MAX}")));
         }
-        let (ends, time) = ((asked.local, asked.remote), Duration::from_secs(asked.seconds));
+        let (ends, time) = (
+            (asked.local, asked.remote),
+            Duration::from_secs(asked.seconds),
+        );
         let about = format!("{}-{}", asked.local, asked.remote);
         let id = stack.id.clone();
         let work = move |job: &jobs::Job| {

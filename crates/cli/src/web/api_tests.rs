@@ -24,25 +24,61 @@ fn questions_that_make_no_sense_are_refused() {
         ("live", "{}", 400),
         ("live", r#"{"order":"sideways","reversed":false}"#, 400),
         ("live", r#"{"order":"rate","reversed":false,"more":1}"#, 400),
-        ("live", r#"{"order":"rate","reversed":false,"filter":"port = 1"}"#, 400),
-        ("live", r#"{"order":"rate","reversed":false,"stack":"/etc/passwd"}"#, 404),
+        (
+            "live",
+            r#"{"order":"rate","reversed":false,"filter":"port = 1"}"#,
+            400,
+        ),
+        (
+            "live",
+            r#"{"order":"rate","reversed":false,"stack":"/etc/passwd"}"#,
+            404,
+        ),
         ("facts", r#"{"stack":"1"}"#, 404),
-        ("change", r#"{"stack":"1","change":{"set":{"name":"a"}}}"#, 400),
-        ("change", r#"{"stack":"1","change":{"set":{"name":"a","value":"b"}}}"#, 404),
-        ("change", r#"{"stack":"1","change":{"load_module":{"toml":""}}}"#, 403),
-        ("change", r#"{"stack":"1","change":{"replace_module":{"toml":""}}}"#, 403),
-        ("plot", r#"{"stack":"1","local":"a","remote":"b","seconds":1}"#, 400),
+        (
+            "change",
+            r#"{"stack":"1","change":{"set":{"name":"a"}}}"#,
+            400,
+        ),
+        (
+            "change",
+            r#"{"stack":"1","change":{"set":{"name":"a","value":"b"}}}"#,
+            404,
+        ),
+        (
+            "change",
+            r#"{"stack":"1","change":{"load_module":{"toml":""}}}"#,
+            403,
+        ),
+        (
+            "change",
+            r#"{"stack":"1","change":{"replace_module":{"toml":""}}}"#,
+            403,
+        ),
+        (
+            "plot",
+            r#"{"stack":"1","local":"a","remote":"b","seconds":1}"#,
+            400,
+        ),
         ("stop", r#"{"id":1}"#, 404),
         ("forget", r#"{"id":-1}"#, 400),
         ("file", r#"{"id":"../1"}"#, 400),
         ("data", r#"{"id":1}"#, 404),
     ] {
         let refused = refused(name, body);
-        assert_eq!(refused.status.as_u16(), status, "{name} {body}: {}", refused.why);
+        assert_eq!(
+            refused.status.as_u16(),
+            status,
+            "{name} {body}: {}",
+            refused.why
+        );
     }
     let nested = format!("{}1{}", "[".repeat(50_000), "]".repeat(50_000));
     assert_eq!(refused("live", &nested).status, StatusCode::BAD_REQUEST);
-    let long = format!(r#"{{"order":"rate","reversed":false,"filter":"{}"}}"#, "x".repeat(401));
+    let long = format!(
+        r#"{{"order":"rate","reversed":false,"filter":"{}"}}"#,
+        "x".repeat(401)
+    );
     assert!(refused("live", &long).why.contains("400 characters"));
 }
 
@@ -53,6 +89,9 @@ fn without_a_stack_there_is_little_to_see() {
         panic!("no answer");
     };
     let seen: Value = serde_json::from_slice(&bytes).expect("JSON");
-    assert_eq!((&seen["stacks"], &seen["stack"]), (&json!([]), &Value::Null));
+    assert_eq!(
+        (&seen["stacks"], &seen["stack"]),
+        (&json!([]), &Value::Null)
+    );
     assert_eq!((&seen["model"], &seen["jobs"]), (&Value::Null, &json!([])));
 }

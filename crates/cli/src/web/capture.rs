@@ -90,7 +90,9 @@ impl Ask {
             return Err(Refused::bad("bytes of each frame: want 1 to 65535"));
         }
         if self.filter.chars().count() > FILTER_MAX {
-            return Err(Refused::bad(format!("filter: at most {FILTER_MAX} characters")));
+            return Err(Refused::bad(format!(
+                "filter: at most {FILTER_MAX} characters"
+            )));
         }
         let program = match self.filter.trim() {
             "" => Vec::new(),
@@ -199,7 +201,13 @@ pub fn take(stack: &Stack, request: &Request, bounds: Bounds, job: &Job) -> Resu
     };
     let until = deadline(bounds.time);
     let is_enough = |taking: &Taking<'_>| taking.is_full || job.is_stopped() || now_ns() >= until;
-    follow(&stack.id, &mut capture, &mut taking, is_enough, Taking::take)?;
+    follow(
+        &stack.id,
+        &mut capture,
+        &mut taking,
+        is_enough,
+        Taking::take,
+    )?;
     taking.file.flush(&taking.counted)?;
     taking.file.end()?;
     job.tell(taking.frames, taking.file.written());

@@ -13,11 +13,22 @@ fn asked(name: &str, value: &Value) -> Result<(Request, Bounds), String> {
 
 #[test]
 fn bounds_are_kept_to() {
-    for (name, most) in [("frames", FRAMES_MAX), ("seconds", SECONDS_MAX), ("mib", MIB_MAX)] {
+    for (name, most) in [
+        ("frames", FRAMES_MAX),
+        ("seconds", SECONDS_MAX),
+        ("mib", MIB_MAX),
+    ] {
         for good in [1, most] {
             assert!(asked(name, &json!(good)).is_ok(), "{name} {good}");
         }
-        for bad in [json!(0), json!(most + 1), json!(-1), json!(u64::MAX), json!("1"), json!(1.5)] {
+        for bad in [
+            json!(0),
+            json!(most + 1),
+            json!(-1),
+            json!(u64::MAX),
+            json!("1"),
+            json!(1.5),
+        ] {
             assert!(asked(name, &bad).is_err(), "{name} {bad}");
         }
     }

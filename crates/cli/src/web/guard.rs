@@ -42,12 +42,7 @@ impl Guard {
     ///
     /// # Errors
     /// Why not.
-    pub fn check(
-        &self,
-        method: &Method,
-        headers: &HeaderMap,
-        realm: Realm,
-    ) -> Result<(), Refused> {
+    pub fn check(&self, method: &Method, headers: &HeaderMap, realm: Realm) -> Result<(), Refused> {
         let host = one(headers, &HOST)
             .ok_or_else(|| Refused::bad("want one Host header, and one only"))?;
         if self.token.is_none() && !Self::is_here(host) {
@@ -81,7 +76,9 @@ impl Guard {
             return false;
         };
         let name = authority.host();
-        let in_brackets = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let in_brackets = name
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'));
         let is_own = match in_brackets {
             Some(v6) => v6.parse::<Ipv6Addr>().is_ok_and(|v6| v6.is_loopback()),
             None => {

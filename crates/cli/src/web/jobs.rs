@@ -104,7 +104,9 @@ impl Job {
             Ok(bytes) if bytes.len() <= RESULT_MAX => progress.result = Some(bytes),
             Ok(bytes) => {
                 let (mib, most) = (bytes.len() >> 20, RESULT_MAX >> 20);
-                let why = format!("it came to {mib} MiB, more than the {most} that are kept: take less time");
+                let why = format!(
+                    "it came to {mib} MiB, more than the {most} that are kept: take less time"
+                );
                 progress.error = Some(why);
             }
             Err(Failure::Failed(why) | Failure::Usage(why)) => {
@@ -161,7 +163,9 @@ impl Jobs {
         let running = registry.all.iter().filter(|job| job.is_running());
         let plots = running.clone().filter(|job| job.kind == Kind::Plot).count();
         if running.count() >= RUNNING_MAX || (kind == Kind::Plot && plots >= PLOTS_MAX) {
-            let why = format!("{RUNNING_MAX} captures and plots run at most, {PLOTS_MAX} of them a plot: wait, or stop one");
+            let why = format!(
+                "{RUNNING_MAX} captures and plots run at most, {PLOTS_MAX} of them a plot: wait, or stop one"
+            );
             return Err(Refused::new(StatusCode::TOO_MANY_REQUESTS, why));
         }
         if registry.all.len() >= KEPT_MAX

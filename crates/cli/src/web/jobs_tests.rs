@@ -41,8 +41,14 @@ fn too_many_are_refused_and_the_oldest_goes() {
         holds.push(held(&jobs, Kind::Capture).expect("a capture").1);
     }
     assert!(held(&jobs, Kind::Capture).is_err());
-    assert!(jobs.result(plot).is_err_and(|e| e.why.contains("still runs")));
-    assert!(jobs.forget(plot).is_err_and(|e| e.status == StatusCode::CONFLICT));
+    assert!(
+        jobs.result(plot)
+            .is_err_and(|e| e.why.contains("still runs"))
+    );
+    assert!(
+        jobs.forget(plot)
+            .is_err_and(|e| e.status == StatusCode::CONFLICT)
+    );
     holds.clear();
     let ended = until_ended(&jobs, plot);
     assert!(ended.has_result && ended.error.is_none());
@@ -53,7 +59,10 @@ fn too_many_are_refused_and_the_oldest_goes() {
         until_ended(&jobs, id);
     }
     assert_eq!(jobs.rows().len(), KEPT_MAX);
-    assert!(jobs.result(plot).is_err_and(|e| e.status == StatusCode::NOT_FOUND));
+    assert!(
+        jobs.result(plot)
+            .is_err_and(|e| e.status == StatusCode::NOT_FOUND)
+    );
 }
 
 #[test]
@@ -69,7 +78,10 @@ fn every_end_is_told() {
         Err(failed("no \u{1b} such link"))
     });
     assert_eq!(ended.error.as_deref(), Some("no \u{fffd} such link"));
-    assert_eq!((ended.frames, ended.bytes, ended.note.as_deref()), (3, 300, Some("a note")));
+    assert_eq!(
+        (ended.frames, ended.bytes, ended.note.as_deref()),
+        (3, 300, Some("a note"))
+    );
     let ended = start(|_| std::panic::resume_unwind(Box::new(())));
     assert_eq!(ended.error.as_deref(), Some("its thread has panicked"));
     let ended = start(|_| Ok(vec![0; RESULT_MAX + 1].into()));

@@ -71,7 +71,9 @@ pub fn refusal(refused: &Refused) -> Response<Body> {
         StatusCode::METHOD_NOT_ALLOWED => {
             // Its reason begins with the method.
             let method = refused.why.split(' ').next().unwrap_or_default();
-            HeaderValue::from_str(method).ok().map(|allowed| (ALLOW, allowed))
+            HeaderValue::from_str(method)
+                .ok()
+                .map(|allowed| (ALLOW, allowed))
         }
         StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
         _ => None,
@@ -102,9 +104,19 @@ mod tests {
         for page in &pages {
             for (at, _) in page.match_indices("<script") {
                 let tag = page[at..].split('>').next().unwrap_or_default();
-                assert!(tag.contains("src=\"/") || tag.contains("application/json"), "{tag}");
+                assert!(
+                    tag.contains("src=\"/") || tag.contains("application/json"),
+                    "{tag}"
+                );
             }
-            for inside in ["<style", "style=", "onclick=", "onload=", "javascript:", "@@"] {
+            for inside in [
+                "<style",
+                "style=",
+                "onclick=",
+                "onload=",
+                "javascript:",
+                "@@",
+            ] {
                 assert!(!page.contains(inside), "{inside}");
             }
         }
@@ -113,7 +125,13 @@ mod tests {
             assert!(file(name).is_some(), "{name} is not served");
         }
         for (path, _, text) in &FILES[1..8] {
-            for bad in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+            for bad in [
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "eval(",
+            ] {
                 assert!(!text.contains(bad), "{path}: {bad}");
             }
             let outside = text.match_indices("://").filter(|(at, _)| {
@@ -125,7 +143,15 @@ mod tests {
 
     #[test]
     fn no_path_leads_elsewhere() {
-        for path in ["", "//", "/../Cargo.toml", "/web.css/", "/%2e%2e/", "/etc/passwd", "/API/live"] {
+        for path in [
+            "",
+            "//",
+            "/../Cargo.toml",
+            "/web.css/",
+            "/%2e%2e/",
+            "/etc/passwd",
+            "/API/live",
+        ] {
             assert!(file(path).is_none(), "{path}");
         }
     }

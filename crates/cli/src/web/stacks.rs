@@ -203,7 +203,9 @@ impl Stacks {
     fn place(&self, id: &str) -> Arc<Place> {
         let mut places = locked(&self.places);
         if !places.contains_key(id) && places.len() >= WATCHED_MAX {
-            let oldest = places.iter().min_by_key(|(_, place)| *locked(&place.used_ns));
+            let oldest = places
+                .iter()
+                .min_by_key(|(_, place)| *locked(&place.used_ns));
             if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
                 places.remove(&oldest);
             }

@@ -69,7 +69,10 @@ fn files_come_with_a_policy() {
         ] {
             assert!(answer.contains(line), "{path} lacks {line}: {answer}");
         }
-        assert!(!answer.contains("unsafe-inline") || path == "/plot", "{path}");
+        assert!(
+            !answer.contains("unsafe-inline") || path == "/plot",
+            "{path}"
+        );
     }
     let answer = get(address, "/metrics", "");
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("text/plain; version=0.0.4"));
@@ -85,7 +88,10 @@ fn requests_that_are_none_are_refused() {
     let two = "GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n";
     assert!(bare(two).starts_with("HTTP/1.1 400 "));
     for path in ["/..", "/../Cargo.toml", "//etc/passwd", "/%2e%2e/x", "/api"] {
-        assert!(get(address, path, "").starts_with("HTTP/1.1 404 "), "{path}");
+        assert!(
+            get(address, path, "").starts_with("HTTP/1.1 404 "),
+            "{path}"
+        );
     }
     assert!(get(address, "/api/live", "").starts_with("HTTP/1.1 405 "));
     assert!(post(address, "/", "", "{}").starts_with("HTTP/1.1 405 "));
@@ -93,12 +99,21 @@ fn requests_that_are_none_are_refused() {
     assert!(get(address, "/", &many).starts_with("HTTP/1.1 431 "));
     let long = format!("X: {}\r\n", "y".repeat(100_000));
     let answer = get(address, "/", &long);
-    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 431 "),
+        "{answer}"
+    );
     let large = "x".repeat(BODY_MAX + 1);
     let answer = post(address, "/api/live", "", &large);
-    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 413 "),
+        "{answer}"
+    );
     let answer = post(address, "/api/live", "", "{\"stack\":\u{7}}");
-    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("\"error\":"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 400 ") && answer.contains("\"error\":"),
+        "{answer}"
+    );
 }
 
 #[test]
@@ -120,7 +135,10 @@ fn other_sites_cannot_ask() {
     );
     let answer = ask(address, preflight.as_bytes());
     assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
-    assert!(!answer.to_lowercase().contains("access-control-allow"), "{answer}");
+    assert!(
+        !answer.to_lowercase().contains("access-control-allow"),
+        "{answer}"
+    );
 }
 
 #[test]
@@ -142,7 +160,8 @@ fn a_token_is_asked_for() {
 #[test]
 fn clients_that_do_nothing_hold_nothing_for_long() {
     let address = served(None);
-    let half = format!("POST /api/live HTTP/1.1\r\nHost: {address}\r\nContent-Length: 10\r\n\r\n{{");
+    let half =
+        format!("POST /api/live HTTP/1.1\r\nHost: {address}\r\nContent-Length: 10\r\n\r\n{{");
     let whole = format!("GET /uplot.js HTTP/1.1\r\nHost: {address}\r\n\r\n");
     let idle: Vec<TcpStream> = (0..48)
         .map(|i| {

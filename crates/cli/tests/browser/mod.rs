@@ -1,8 +1,7 @@
 //! A headless Chromium, driven over its DevTools protocol: pages in, clicks and keys as a person's, facts and pictures out. It reaches this machine alone.
 
 use std::{
-    env,
-    fs,
+    env, fs,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
@@ -60,6 +59,7 @@ impl Browser {
             "--remote-debugging-pipe",
             "--no-sandbox",
             "--disable-gpu",
+            "--hide-scrollbars",
             "--disable-dev-shm-usage",
             "--disable-background-networking",
             "--disable-component-update",
@@ -167,7 +167,10 @@ impl Browser {
         }
         let page = self.evaluate("document.body.innerText");
         let page = page.as_str().unwrap_or_default();
-        panic!("{what} did not come ({script}):\n{page}\n{:#?}", self.complaints);
+        panic!(
+            "{what} did not come ({script}):\n{page}\n{:#?}",
+            self.complaints
+        );
     }
 
     /// Clicks into the middle of the first element of `selector` that is shown, as a mouse does: what lies above it gets the click.
@@ -230,21 +233,32 @@ impl Browser {
 
     /// A window so wide and high, in light or dark.
     pub fn look(&mut self, width: u32, height: u32, is_dark: bool) {
-        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        let size =
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", size);
         let scheme = if is_dark { "dark" } else { "light" };
         let feature = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", json!({ "features": feature }));
     }
 
-    /// A picture of the page, all of it, as PNG in base64.
-    pub fn picture(&mut self) -> String {
+    /// Keeps a picture of the page, all of it, in `file`.
+    pub fn picture(&mut self, file: &Path) {
         let how = json!({ "format": "png", "captureBeyondViewport": true });
         let taken = self.call("Page.captureScreenshot", how);
-        taken["data"].as_str().unwrap().to_owned()
+        let mut decode = Command::new("base64");
+        decode.arg("-d").stdin(Stdio::piped());
+        let mut decode = decode
+            .stdout(fs::File::create(file).unwrap())
+            .spawn()
+            .unwrap();
+        let text = taken["data"].as_str().unwrap();
+        let mut to = decode.stdin.take().unwrap();
+        to.write_all(text.as_bytes()).unwrap();
+        drop(to);
+        assert!(decode.wait().unwrap().success());
     }
 
-    /// Waits for a file that was saved; its name begins so.
+    /// Waits until so many files with this ending were saved.
     pub fn saved(&mut self, ending: &str, count: usize) -> Vec<PathBuf> {
         for _ in 0..PATIENCE.as_millis() / PAUSE.as_millis() {
             let entries = fs::read_dir(&self.downloads).unwrap().flatten();
@@ -258,7 +272,10 @@ impl Browser {
             }
             thread::sleep(PAUSE);
         }
-        panic!("{count} files of .{ending} did not come: {:#?}", self.complaints);
+        panic!(
+            "{count} files of .{ending} did not come: {:#?}",
+            self.complaints
+        );
     }
 }
 

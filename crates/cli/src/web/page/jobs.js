@@ -54,7 +54,7 @@ export const jobLists = (act) => {
   };
   const mark = (job) => job.error !== null;
   const what = { title: "What", text: (job) => job.about };
-  const how = { title: "State", text: (job) => state(job) + (job.note ? "; " + job.note : ""), mark };
+  const how = { title: "State", text: (job) => state(job) + (job.note ? "; " + job.note : ""), wrap: true, mark };
   const end = { title: "", build: actions };
   const of = { title: "Stack", text: (job) => job.stack };
   const captures = table("captures", [

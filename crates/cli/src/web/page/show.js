@@ -34,7 +34,7 @@ export const say = (of, text) => { if (of.textContent !== text) of.textContent =
 
 /**
  * A table in the element `id`; what is returned shows rows in it. A column has a `title`, and `text` of a row or `build`, which fills a cell once and returns
- * what is called with each newer row. `right`: numbers. `mark`: a class of the cell.
+ * what is called with each newer row. `right`: numbers. `wrap`: in several lines. `mark`: whether it is bad.
  */
 export const table = (id, columns, key, none) => {
   const box = node(id);
@@ -47,7 +47,7 @@ export const table = (id, columns, key, none) => {
   const make = (row) => {
     const line = document.createElement("tr");
     const cells = columns.map((column) => {
-      const cell = element("td", line, { className: column.right ? "right" : "" });
+      const cell = element("td", line, { className: column.right ? "right" : column.wrap ? "wrap" : "" });
       const update = column.build ? column.build(cell, row) : null;
       return { cell, column, update };
     });

@@ -12,13 +12,13 @@ const draw = (name, parent, properties) => {
 const LYING = {
   view: [1000, 236],
   boxes: {
-    link: [4, 14, 104, 208], steer: [244, 14, 116, 84], check: [244, 138, 116, 84], received: [488, 14, 116, 84], outgoing: [488, 138, 116, 84],
-    shard: [732, 14, 100, 208], socket: [912, 14, 84, 208],
+    link: [4, 14, 96, 208], steer: [216, 14, 114, 84], check: [216, 138, 114, 84], received: [446, 14, 114, 84], outgoing: [446, 138, 114, 84],
+    shard: [676, 14, 96, 208], socket: [900, 14, 96, 208],
   },
   arrows: {
-    "link steer": [108, 56, 244, 56], "steer channel": [360, 56, 488, 56], "channel shard": [604, 56, 732, 56], "shard socket": [832, 56, 912, 56],
-    "steer check": [302, 98, 302, 138], "socket shard": [912, 180, 832, 180], "shard channel": [732, 180, 604, 180],
-    "channel check": [488, 180, 360, 180], "check link": [244, 180, 108, 180],
+    "link steer": [100, 56, 216, 56], "steer channel": [330, 56, 446, 56], "channel shard": [560, 56, 676, 56], "shard socket": [772, 56, 900, 56],
+    "steer check": [273, 98, 273, 138], "socket shard": [900, 180, 772, 180], "shard channel": [676, 180, 560, 180],
+    "channel check": [446, 180, 330, 180], "check link": [216, 180, 100, 180],
   },
 };
 const STANDING = {

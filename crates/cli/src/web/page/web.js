@@ -85,7 +85,7 @@ const shows = {
   ], (row) => row.name, "Links call shards."),
   drops: table("drops", [
     { title: "Why", text: (row) => row.reason }, { title: "Where", text: (row) => row.where }, { title: "Packets", text: (row) => whole(row.packets), right: true },
-    { title: "", text: (row) => rate(row.per_s), right: true, mark: (row) => row.per_s > 0 }, { title: "What", text: (row) => row.meaning },
+    { title: "", text: (row) => rate(row.per_s), right: true, mark: (row) => row.per_s > 0 }, { title: "What", text: (row) => row.meaning, wrap: true },
   ], (row) => row.reason, "Nothing was dropped."),
   connections: table("connections", [
     { title: "", build: plotButton }, { title: "Protocol", text: (row) => row.protocol }, { title: "State", text: (row) => row.state },
@@ -216,7 +216,7 @@ const rarely = {
   modules: table("modules", [
     { title: "Module", text: (row) => row.name }, { title: "Points", text: (row) => row.points }, { title: "Seen", text: (row) => whole(row.seen_packets), right: true },
     { title: "Dropped", text: (row) => whole(row.dropped_packets), right: true }, { title: "State", text: (row) => row.state, mark: (row) => row.state !== "good" },
-    { title: "Says", text: (row) => String(row.says) },
+    { title: "Says", text: (row) => String(row.says), wrap: true },
     remover("module-unload", (row) => row.name, (row) => ({ unload_module: { name: row.name } })),
   ], (row) => row.name, "None: netchan module load NAME loads one."),
 };
