@@ -119,12 +119,6 @@ impl Page {
     }
 }
 
-/// The server's name in the list of stacks: it was the first of this process.
-fn server_id() -> String {
-    let stacks = control::stacks_named(&std::process::id().to_string());
-    stacks.first().unwrap().id.clone()
-}
-
 #[test]
 fn every_control_of_the_page_is_driven() {
     let Some(program) = browser::find() else {
@@ -284,7 +278,7 @@ fn captures(page: &mut Page) {
         .evaluate("document.getElementById('capture-link').options[1].value");
     page.choose("capture-link", link.as_str().unwrap());
     page.choose("capture-way", "in");
-    page.fill("capture-filter", "tcp prot 80");
+    page.fill("capture-filter", HOSTILE);
     page.click("capture-start");
     page.until(
         "what is wrong with the filter",
@@ -334,9 +328,12 @@ fn settings(page: &mut Page, live: &Live) {
     page.browser.click("#congestion-set");
     page.shows("done", "tcp.congestion is bbr");
     assert_eq!(live.setting("tcp.congestion"), "bbr");
-    page.browser.fill("#congestion", "nothing of that kind");
+    // What is typed comes back in what is said: as text.
+    page.browser.fill("#congestion", HOSTILE);
     page.browser.press("Enter");
     page.shows("refused", "congestion");
+    let images = page.browser.evaluate("document.querySelectorAll('img').length");
+    assert_eq!(images, json!(0));
     assert_eq!(live.setting("tcp.congestion"), "bbr");
     let link = page
         .browser
@@ -369,22 +366,15 @@ fn settings(page: &mut Page, live: &Live) {
     modules(page);
 }
 
-/// A module with a name that would be an element of the page is text there.
 fn modules(page: &mut Page) {
-    let toml = format!(
-        "[[module]]\nname = {}\nkind = \"filter\"\nrules = [\"drop in proto tcp to 0.0.0.0/0 port 23\"]\n",
-        json!(HOSTILE)
-    );
-    let id = server_id();
-    let stack = control::stacks_named(&id).remove(0);
-    stack.change(&Change::LoadModule { toml }).unwrap();
+    let toml = "[[module]]\nname = \"wall\"\nkind = \"filter\"\nrules = [\"drop in proto tcp to 0.0.0.0/0 port 23\"]\n";
+    let stacks = control::stacks_named(&std::process::id().to_string());
+    let change = Change::LoadModule {
+        toml: toml.to_owned(),
+    };
+    stacks.first().unwrap().change(&change).unwrap();
     page.click("refresh");
-    page.shows("modules", HOSTILE);
-    assert_eq!(
-        page.browser
-            .evaluate("document.querySelectorAll('img').length"),
-        json!(0)
-    );
+    page.shows("modules", "wall");
     page.click("module-unload");
     page.until(
         "it to be gone",

@@ -212,9 +212,10 @@ impl Browser {
             " " => (32, " "),
             _ => panic!("which code has {key}?"),
         };
-        for kind in ["keyDown", "keyUp"] {
+        let down = if text.is_empty() { "rawKeyDown" } else { "keyDown" };
+        for kind in [down, "keyUp"] {
             let mut how = json!({ "type": kind, "key": key, "windowsVirtualKeyCode": code });
-            if kind == "keyDown" && !text.is_empty() {
+            if kind == "keyDown" {
                 how["text"] = json!(text);
             }
             self.call("Input.dispatchKeyEvent", how);
