@@ -4,11 +4,11 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
     capture, change, completions, config, demo, doctor, extcap, inject, lab, log, metrics, plot,
-    run, show, top, trace, work,
+    run, show, top, trace, web, work,
 };
 
 /// Commands of the contract that this version does not have, and what stands in until it does.
-const PLANNED: [(&str, &str); 5] = [
+const PLANNED: [(&str, &str); 4] = [
     (
         "daemon",
         "a stack lives inside the program that `netchan run` starts",
@@ -16,7 +16,6 @@ const PLANNED: [(&str, &str); 5] = [
     ("suspend", "connections end with their program"),
     ("resume", "connections end with their program"),
     ("upgrade", "connections end with their program"),
-    ("web", "`netchan show --json` gives the same facts"),
 ];
 
 #[derive(Parser)]
@@ -47,6 +46,7 @@ pub enum Command {
     Run(run::Arguments),
     Show(show::Arguments),
     Top(top::Arguments),
+    Web(web::Arguments),
     Metrics(metrics::Arguments),
     Capture(capture::Arguments),
     Inject(inject::Arguments),
@@ -77,6 +77,7 @@ impl Command {
             Self::Run(_) => "run",
             Self::Show(_) => "show",
             Self::Top(_) => "top",
+            Self::Web(_) => "web",
             Self::Metrics(_) => "metrics",
             Self::Capture(_) => "capture",
             Self::Inject(_) => "inject",

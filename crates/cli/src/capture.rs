@@ -1,6 +1,7 @@
 //! `netchan capture`: frames of a running stack's links, or of what else is asked for, as text or in a pcapng file.
 
-mod file;
+pub mod file;
+pub mod follow;
 pub mod libpcap;
 mod socket;
 mod text;
@@ -22,7 +23,12 @@ use netchan::{
     tap::{Statistics, Way},
 };
 
-use self::{file::Files, socket::Named, text::Lines};
+use self::{
+    file::Files,
+    follow::{deadline, follow},
+    socket::Named,
+    text::Lines,
+};
 use crate::{
     failure::{Failure, Outcome, at, failed, usage},
     output::{print, printable},
@@ -32,10 +38,6 @@ use crate::{
 
 /// Bytes of a capture's numeric filter.
 const PROGRAM_TEXT_MAX: usize = 1 << 20;
-/// Between two looks at what ends a capture.
-const LOOK: Duration = Duration::from_millis(50);
-/// How long what was taken may take to come once the end was asked for.
-const LAST: Duration = Duration::from_secs(5);
 
 /// Shows the frames that enter and leave a running stack's links, or writes them to a file
 #[derive(clap::Args)]
@@ -111,6 +113,31 @@ pub enum Sink {
     Files(Files),
 }
 
+/// What becomes of a capture.
+struct Taking {
+    sink: Sink,
+    /// Frames that are still wanted.
+    left: u64,
+    counted: Statistics,
+}
+
+impl Taking {
+    fn take(&mut self, capture: &Capture, entry: Option<Entry>) -> Outcome {
+        match entry {
+            Some(Entry::Statistics(now)) => {
+                self.counted = now;
+                self.sink.flush(&self.counted)
+            }
+            Some(Entry::Frame(frame)) if self.left > 0 => {
+                self.left -= 1;
+                self.sink.take(&frame, comment(capture, &frame).as_deref())
+            }
+            Some(Entry::Frame(_)) => Ok(()),
+            None => self.sink.flush(&self.counted),
+        }
+    }
+}
+
 /// Runs the command.
 pub fn capture(arguments: &Arguments) -> Outcome {
     let duration = arguments.duration.map(seconds).transpose()?;
@@ -125,9 +152,9 @@ pub fn capture(arguments: &Arguments) -> Outcome {
         duration,
         count: arguments.count,
     };
-    let mut capture = begin(&stack, &request)?;
-    let mut sink = sink(arguments, &capture)?;
-    follow(&stack, &mut capture, &mut sink, &until)
+    let capture = begin(&stack, &request)?;
+    let sink = sink(arguments, &capture)?;
+    carry(&stack, capture, sink, &until)
 }
 
 /// What ends a capture.
@@ -153,46 +180,29 @@ pub fn begin(stack: &Stack, request: &Request) -> Result<Capture, Failure> {
 ///
 /// # Errors
 /// The stack's and the sink's.
-pub fn follow(stack: &Stack, capture: &mut Capture, sink: &mut Sink, until: &Until) -> Outcome {
-    let interrupted = &until.interrupted;
-    let mut left = until.count.unwrap_or(u64::MAX);
-    let until_time = until.duration.map(deadline);
-    let (mut ending, mut counted) = (None, Statistics::default());
-    loop {
-        let is_late = |at: Option<u64>| at.is_some_and(|at| now_ns() >= at);
-        if ending.is_none() && (interrupted.try_recv().is_ok() || is_late(until_time)) {
-            capture.finish().map_err(failed)?;
-            ending = Some(deadline(LAST));
-        }
-        if is_late(ending) {
-            break; // the stack hangs
-        }
-        match capture.next(LOOK) {
-            Ok(None) => break,
-            Ok(Some(Entry::Statistics(now))) => {
-                counted = now;
-                sink.flush(&counted)?;
-            }
-            Ok(Some(Entry::Frame(frame))) if left > 0 => {
-                sink.take(&frame, comment(capture, &frame).as_deref())?;
-                left -= 1;
-                if left == 0 && ending.is_none() {
-                    capture.finish().map_err(failed)?;
-                    ending = Some(deadline(LAST));
-                }
-            }
-            Ok(Some(Entry::Frame(_))) => {}
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                ) =>
-            {
-                sink.flush(&counted)?;
-            }
-            Err(e) => return Err(failed(format!("stack {}: {e}", stack.id))),
-        }
-    }
+pub fn carry(stack: &Stack, mut capture: Capture, sink: Sink, until: &Until) -> Outcome {
+    let end = until.duration.map(deadline);
+    let mut taking = Taking {
+        sink,
+        left: until.count.unwrap_or(u64::MAX),
+        counted: Statistics::default(),
+    };
+    let is_enough = |taking: &Taking| {
+        let is_late = end.is_some_and(|at| now_ns() >= at);
+        taking.left == 0 || is_late || until.interrupted.try_recv().is_ok()
+    };
+    follow(
+        &stack.id,
+        &mut capture,
+        &mut taking,
+        is_enough,
+        Taking::take,
+    )?;
+    let Taking {
+        mut sink,
+        left,
+        counted,
+    } = taking;
     sink.end(&counted)?;
     let written = until.count.map_or(counted.taken, |count| count - left);
     say(&counted, written);
@@ -222,10 +232,6 @@ fn say(counted: &Statistics, written: u64) {
     eprintln!(
         "netchan capture: {written} frames captured; {matched} of {seen} passed the filter, {dropped} of them were dropped for want of room"
     );
-}
-
-fn deadline(after: Duration) -> u64 {
-    now_ns().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// What `--duration` says.

@@ -16,7 +16,7 @@ use netchan::{
 use serde_json::Value;
 
 use crate::{
-    capture::{Sink, Until, begin, follow, libpcap},
+    capture::{Sink, Until, begin, carry, libpcap},
     failure::{Failure, Outcome, failed, usage},
     output::{print, printable},
     show::{choose, interruption},
@@ -261,9 +261,9 @@ fn capture(arguments: &Arguments, interface: &Interface) -> Outcome {
         duration: None,
         count: None,
     };
-    let mut capture = begin(&stack, &request)?;
-    let mut sink = Sink::file(pipe, &capture, arguments.snap)?;
-    follow(&stack, &mut capture, &mut sink, &until)
+    let capture = begin(&stack, &request)?;
+    let sink = Sink::file(pipe, &capture, arguments.snap)?;
+    carry(&stack, capture, sink, &until)
 }
 
 #[cfg(test)]

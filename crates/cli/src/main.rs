@@ -10,9 +10,11 @@ mod doctor;
 mod elf;
 mod extcap;
 mod failure;
+mod http;
 mod inject;
 mod lab;
 mod log;
+mod look;
 mod metrics;
 mod namespace;
 mod netlink;
@@ -32,6 +34,7 @@ mod top;
 mod trace;
 mod units;
 mod user;
+mod web;
 mod work;
 
 use std::process::ExitCode;
@@ -57,6 +60,7 @@ fn dispatch(command: Command, log: &log::Flags) -> Outcome {
         Command::Show(arguments) => show::show(&arguments),
         Command::Top(arguments) => top::top(&arguments),
         Command::Metrics(arguments) => metrics::metrics(&arguments),
+        Command::Web(arguments) => web::web(&arguments),
         Command::Capture(arguments) => capture::capture(&arguments),
         Command::Inject(arguments) => inject::inject(&arguments),
         Command::Extcap(arguments) => extcap::extcap(&arguments),

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::ValueEnum;
+use hyper::header::{ACCEPT, HeaderMap};
 use netchan::control::Stack;
 use prometheus_client::{
     encoding::{prometheus_text, text},
@@ -64,6 +65,16 @@ impl Format {
             Self::Openmetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
         }
     }
+
+    /// OpenMetrics for those that ask for it.
+    pub fn wanted(headers: &HeaderMap) -> Self {
+        let accepts = headers.get_all(ACCEPT).iter();
+        let mut accepts = accepts.filter_map(|value| value.to_str().ok());
+        match accepts.any(|value| value.contains("application/openmetrics-text")) {
+            true => Self::Openmetrics,
+            false => Self::Prometheus,
+        }
+    }
 }
 
 /// Runs the command.
@@ -93,7 +104,10 @@ pub fn metrics(arguments: &Arguments) -> Outcome {
 }
 
 /// What `stacks` count now.
-fn page(stacks: &[Stack], format: Format) -> Result<String, Failure> {
+///
+/// # Errors
+/// What the library says.
+pub fn page(stacks: &[Stack], format: Format) -> Result<String, Failure> {
     let facts: Vec<Facts> = stacks.iter().map(ask).collect();
     write(&facts, format).map_err(failed)
 }

@@ -10,6 +10,8 @@ mod picture;
 mod reading;
 mod segment;
 mod series;
+pub mod served;
+mod subject;
 mod track;
 
 use std::{
@@ -25,13 +27,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use self::{
-    connections::{CONNECTIONS_MAX, Connection, Connections, Kept, SEGMENTS_MAX, Side, Wanted},
+    connections::{CONNECTIONS_MAX, Connection, Connections, Side, Wanted},
     direction::Direction,
     page::Page,
     picture::Column,
     reading::Passed,
     segment::{Found, find},
-    series::{Scale, scales},
+    series::Scale,
+    subject::{Subject, beyond, captured, subject},
 };
 use crate::{
     capture::seconds,
@@ -134,16 +137,6 @@ impl Arguments {
     }
 }
 
-/// A connection that is to be drawn, and all that is to be said of it.
-struct Subject {
-    /// The file, or the socket.
-    source: String,
-    connection: Connection,
-    segments: Vec<Kept>,
-    scales: [Scale; 2],
-    notes: Vec<String>,
-}
-
 /// Runs the command.
 pub fn plot(arguments: &Arguments) -> Outcome {
     let to_stdout = arguments.outputs().filter(|path| *path == Path::new("-"));
@@ -165,18 +158,7 @@ pub fn plot(arguments: &Arguments) -> Outcome {
 
 fn live(arguments: &Arguments, name: &str) -> Result<Subject, Failure> {
     let duration = seconds(arguments.duration)?;
-    let live = live::capture(name, arguments.pid.as_deref(), duration)?;
-    let (left_out, mut notes) = (live.connections.left_out, live.notes);
-    let Some((connection, segments)) = live.connections.into_wanted() else {
-        return Err(failed(format!("{}: no segment of it was seen", live.name)));
-    };
-    let agreed = |end: SocketAddr| {
-        let found = live.scales.iter().find(|(of, _)| *of == end);
-        found.map_or(Scale::Unknown, |(_, scale)| *scale)
-    };
-    let agreed = [agreed(connection.client), agreed(connection.server)];
-    notes.extend(beyond(left_out));
-    Ok(subject(live.name, connection, segments, agreed, notes))
+    captured(live::capture(name, arguments.pid.as_deref(), duration)?)
 }
 
 /// The connection that is wanted of a file; `None`: all of them were listed.
@@ -233,12 +215,6 @@ fn file(arguments: &Arguments) -> Result<Option<Subject>, Failure> {
     let source = source.to_string_lossy().into_owned();
     let unknown = [Scale::Unknown; 2];
     Ok(Some(subject(source, connection, segments, unknown, notes)))
-}
-
-fn beyond(left_out: u64) -> Option<String> {
-    (left_out > 0).then(|| {
-        format!("only the first {SEGMENTS_MAX} segments are drawn, {left_out} later ones are not")
-    })
 }
 
 /// All connections of a file, and what is to be said of it.
@@ -313,58 +289,14 @@ fn list(all: &[Connection], as_json: bool) -> Outcome {
     print(&table::text(&Connection::HEADINGS, &rows))
 }
 
-/// Puts together what is known; `agreed` are the scales that are known from elsewhere.
-fn subject(
-    source: String,
-    connection: Connection,
-    mut segments: Vec<Kept>,
-    agreed: [Scale; 2],
-    mut notes: Vec<String>,
-) -> Subject {
-    // Some captures put the packets of several queues one behind the other.
-    segments.sort_by_key(|kept| kept.header.time);
-    let [client, server] = scales(&segments);
-    let or = |seen, agreed| match seen {
-        Scale::Unknown => agreed,
-        known @ Scale::Known(_) => known,
-    };
-    let scales = [or(client, agreed[0]), or(server, agreed[1])];
-    if !connection.is_begun {
-        notes.push("the handshake is not in the capture: that the end with the higher port is the client is a guess".to_owned());
-    }
-    if scales.contains(&Scale::Unknown) {
-        notes.push("window scales are not known, as the handshake is not in the capture: windows are drawn as they are in the headers, and may be up to 16384 times as large".to_owned());
-    }
-    for side in [Side::Client, Side::Server] {
-        if segments.iter().all(|kept| kept.from != side) {
-            notes.push(format!("no segment of the {} was captured", side.name()));
-        }
-    }
-    Subject {
-        source: printable(&source),
-        connection,
-        segments,
-        scales,
-        notes,
-    }
-}
-
-fn draw(arguments: &Arguments, subject: Subject) -> Outcome {
+fn draw(arguments: &Arguments, mut subject: Subject) -> Outcome {
+    let all = subject.directions();
     let Subject {
         source,
         connection,
-        segments,
-        scales,
-        mut notes,
+        notes,
+        ..
     } = subject;
-    let of = |side| Direction::new(&connection, &segments, side, scales);
-    let all = [Side::Client, Side::Server].map(of);
-    let strays: u64 = all.iter().map(|direction| direction.series.strays).sum();
-    if strays > 0 {
-        notes.push(format!(
-            "{strays} sequence or acknowledgment numbers are more than 1 GiB away from all others: they are not drawn"
-        ));
-    }
     say(&notes);
     let is_meant = |direction: &&Direction, or: From| {
         matches!(arguments.from.unwrap_or(or), From::Both)

@@ -13,8 +13,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
 mod draw;
 mod keys;
-mod model;
-mod sample;
 mod sampler;
 mod screen;
 mod view;
@@ -22,14 +20,17 @@ mod view;
 use self::{
     draw::Notes,
     keys::Action,
-    model::Model,
-    sample::Sample,
     sampler::{Look, Order as Ask},
     screen::Screen,
-    view::{Order, View},
+    view::View,
 };
 use crate::{
     failure::{Failure, Outcome, at, failed, usage},
+    look::{
+        model::Model,
+        order::Order,
+        sample::{self, Sample},
+    },
     output::{print, print_json, printable},
     show::{Filter, choose},
     units,

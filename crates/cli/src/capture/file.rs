@@ -30,7 +30,10 @@ use pcap_file::{
 
 use crate::failure::{Failure, Outcome, failed};
 
-type Out = Box<dyn Write>;
+/// What a file is written to.
+pub type Out = Box<dyn Write>;
+
+type Writer = PcapNgWriter<BufWriter<Out>>;
 
 /// Where frames are written: one file, or one after another.
 pub struct Files {
@@ -44,7 +47,7 @@ pub struct Files {
     /// Of the file that is written now, from 1.
     number: u32,
     written: u64,
-    writer: PcapNgWriter<BufWriter<Out>>,
+    writer: Writer,
     counted: Statistics,
 }
 
@@ -61,17 +64,41 @@ impl Files {
         keep: Option<u32>,
     ) -> Result<Self, Failure> {
         let first = name(path, 1, size.is_some());
+        let writer = begin(&first, links, snap)?;
         Ok(Self {
+            size,
+            keep,
+            ..Self::of(path, links, snap, writer)
+        })
+    }
+
+    /// The one file that `out` is; `name` stands in what is said of it.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn over(out: Out, name: &str, links: &[String], snap: u32) -> Result<Self, Failure> {
+        let name = Path::new(name);
+        let writer = begin_over(out, name, links, snap)?;
+        Ok(Self::of(name, links, snap, writer))
+    }
+
+    fn of(path: &Path, links: &[String], snap: u32, writer: Writer) -> Self {
+        Self {
             path: path.to_owned(),
             links: links.to_vec(),
             snap,
-            size,
-            keep,
+            size: None,
+            keep: None,
             number: 1,
             written: 0,
-            writer: begin(&first, links, snap)?,
+            writer,
             counted: Statistics::default(),
-        })
+        }
+    }
+
+    /// Bytes of frames in the file that is written now.
+    pub const fn written(&self) -> u64 {
+        self.written
     }
 
     fn named(&self) -> PathBuf {
@@ -189,12 +216,12 @@ fn name(path: &Path, number: u32, in_a_row: bool) -> PathBuf {
     name.into()
 }
 
-fn begin(
-    path: &Path,
-    links: &[String],
-    snap: u32,
-) -> Result<PcapNgWriter<BufWriter<Out>>, Failure> {
+fn begin(path: &Path, links: &[String], snap: u32) -> Result<Writer, Failure> {
     let out = open(path).map_err(|e| wrong(path, &e))?;
+    begin_over(out, path, links, snap)
+}
+
+fn begin_over(out: Out, path: &Path, links: &[String], snap: u32) -> Result<Writer, Failure> {
     let out = BufWriter::with_capacity(256 << 10, out);
     let mut writer = PcapNgWriter::new(out).map_err(|e| wrong(path, &e))?;
     for link in links {

@@ -1,12 +1,12 @@
 //! A connection of a running stack: its socket is looked up, and the headers of its segments are captured for a while.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use netchan::{
     control::{
         Stack,
-        capture::{Capture, Entry, Request},
+        capture::{Entry, Request},
     },
     tap::Statistics,
 };
@@ -18,17 +18,14 @@ use super::{
     series::Scale,
 };
 use crate::{
-    failure::{Failure, failed, usage},
+    capture::follow::{deadline, follow},
+    failure::{Failure, Outcome, failed, usage},
     show::{choose, interruption},
     units::now_ns,
 };
 
 /// Bytes of each frame: Ethernet with a tag, IP and TCP with all their options.
 const SNAP: usize = 140;
-/// Between two looks at what ends a capture.
-const LOOK: Duration = Duration::from_millis(50);
-/// How long what was taken may take to come once the end was asked for.
-const LAST: Duration = Duration::from_secs(5);
 /// Sockets that an error lists.
 const LISTED: usize = 10;
 
@@ -93,19 +90,65 @@ pub fn capture(name: &str, pid: Option<&str>, duration: Duration) -> Result<Live
         ))
     })?;
     let (stack, socket) = one(name, named, choose(pid)?)?;
+    let interrupted = interruption()?;
+    let is_enough = || interrupted.try_recv().is_ok();
+    of_socket(&stack, &socket, duration, &progress(duration), &is_enough)
+}
+
+/// Captures the connection of `stack` between these ends for `duration`, or until it `is_enough`.
+///
+/// # Errors
+/// There is no such connection; the stack's.
+pub fn of_ends(
+    stack: &Stack,
+    (local, remote): (SocketAddr, SocketAddr),
+    duration: Duration,
+    is_enough: &dyn Fn() -> bool,
+) -> Result<Live, Failure> {
+    let facts = stack.show("sockets");
+    let facts = facts.map_err(|why| failed(format!("stack {}: {why}", stack.id)))?;
+    let socket = sockets(&facts).find(|socket| (socket.local, socket.remote) == (local, remote));
+    let socket =
+        socket.ok_or_else(|| failed(format!("there is no TCP connection {local}-{remote} now")))?;
+    of_socket(stack, &socket, duration, &ProgressBar::hidden(), is_enough)
+}
+
+fn of_socket(
+    stack: &Stack,
+    socket: &Socket,
+    duration: Duration,
+    bar: &ProgressBar,
+    is_enough: &dyn Fn() -> bool,
+) -> Result<Live, Failure> {
     let request = Request {
         snap: Some(SNAP),
         program: program(socket.local, socket.remote),
         ..Request::default()
     };
-    let interrupted = interruption()?;
     let begun = stack.capture(&request);
     let mut capture = begun.map_err(|why| failed(format!("stack {}: {why}", stack.id)))?;
-    let mut connections = Connections::new(Wanted::Ends(socket.local, socket.remote));
-    let counted = follow(&mut capture, &mut connections, duration, &|| {
-        interrupted.try_recv().is_ok()
-    })
-    .map_err(|e| failed(format!("stack {}: {e}", stack.id)))?;
+    let mut taking = Taking {
+        connections: Connections::new(Wanted::Ends(socket.local, socket.remote)),
+        counted: Statistics::default(),
+    };
+    let (begun, until) = (now_ns(), deadline(duration));
+    let is_over = |_: &Taking| {
+        let now = now_ns();
+        bar.set_position((now - begun) / 1_000_000);
+        now >= until || is_enough()
+    };
+    follow(
+        &stack.id,
+        &mut capture,
+        &mut taking,
+        is_over,
+        |taking, _, entry| taking.take(entry),
+    )?;
+    bar.finish_and_clear();
+    let Taking {
+        connections,
+        counted,
+    } = taking;
     let [local, remote] = socket.scales;
     let mut notes = Vec::new();
     let dropped = counted.dropped_full + counted.dropped_buffers;
@@ -128,48 +171,26 @@ pub fn capture(name: &str, pid: Option<&str>, duration: Duration) -> Result<Live
     })
 }
 
-/// Takes what `capture` brings until its time is over.
-fn follow(
-    capture: &mut Capture,
-    connections: &mut Connections,
-    duration: Duration,
-    is_interrupted: &dyn Fn() -> bool,
-) -> io::Result<Statistics> {
-    let begun = now_ns();
-    let bar = progress(duration);
-    let deadline = |at: u64, after: Duration| {
-        at.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
-    };
-    let (until, mut ending, mut counted) = (deadline(begun, duration), None, Statistics::default());
-    loop {
-        let now = now_ns();
-        bar.set_position((now - begun) / 1_000_000);
-        if ending.is_none() && (now >= until || is_interrupted()) {
-            capture.finish()?;
-            ending = Some(deadline(now, LAST));
-        }
-        if ending.is_some_and(|at| now >= at) {
-            break; // the stack hangs
-        }
-        match capture.next(LOOK) {
-            Ok(None) => break,
-            Ok(Some(Entry::Statistics(now))) => counted = now,
-            Ok(Some(Entry::Frame(frame))) => {
+/// What becomes of a capture.
+struct Taking {
+    connections: Connections,
+    counted: Statistics,
+}
+
+impl Taking {
+    fn take(&mut self, entry: Option<Entry>) -> Outcome {
+        match entry {
+            Some(Entry::Statistics(now)) => self.counted = now,
+            Some(Entry::Frame(frame)) => {
                 let found = find(Layer::Ethernet, frame.time, frame.length, &frame.bytes);
                 if let Found::Segment(segment) = found {
-                    connections.take(&segment);
+                    self.connections.take(&segment);
                 }
             }
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                ) => {}
-            Err(e) => return Err(e),
+            None => {}
         }
+        Ok(())
     }
-    bar.finish_and_clear();
-    Ok(counted)
 }
 
 /// Shown where standard error is a terminal.

@@ -17,11 +17,15 @@ use crate::table;
 
 /// Parts are named between `@@`.
 const PAGE: &str = include_str!("page/page.html");
-const STYLE: &str = include_str!("page/page.css");
-const SCRIPT: &str = include_str!("page/page.js");
+/// The same where a server has the parts: what the policy of its pages lets in.
+const SERVED: &str = include_str!("page/served.html");
+const BODY: &str = include_str!("page/body.html");
+pub const STYLE: &str = include_str!("page/page.css");
+pub const SCRIPT: &str = include_str!("page/page.js");
+pub const LANGUAGE: &str = include_str!("page/language.js");
 /// uPlot 1.6.32, as its package has it.
-const UPLOT: &str = include_str!("page/uplot.min.js");
-const UPLOT_STYLE: &str = include_str!("page/uplot.min.css");
+pub const UPLOT: &str = include_str!("page/uplot.min.js");
+pub const UPLOT_STYLE: &str = include_str!("page/uplot.min.css");
 const UPLOT_LICENCE: &str = include_str!("page/uplot.LICENSE");
 
 /// What a page shows.
@@ -44,20 +48,15 @@ impl Page<'_> {
     /// # Errors
     /// What the library says.
     pub fn html(&self) -> Result<String, serde_json::Error> {
-        let data = data(&self.facts())?;
-        let mut page = String::with_capacity(data.len() + (128 << 10));
-        for (i, part) in PAGE.split("@@").enumerate() {
-            page.push_str(match (i % 2, part) {
-                (0, text) => text,
-                (_, "STYLE") => STYLE,
-                (_, "SCRIPT") => SCRIPT,
-                (_, "UPLOT") => UPLOT,
-                (_, "UPLOT_STYLE") => UPLOT_STYLE,
-                (_, "UPLOT_LICENCE") => UPLOT_LICENCE,
-                (_, _) => &data,
-            });
-        }
-        Ok(page)
+        Ok(of_data(&self.data()?))
+    }
+
+    /// What the page shows, as JSON that can stand in it.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn data(&self) -> Result<String, serde_json::Error> {
+        data(&self.facts())
     }
 
     fn facts(&self) -> Facts<'_> {
@@ -75,6 +74,34 @@ impl Page<'_> {
             directions: self.directions.iter().map(|one| direction(one)).collect(),
         }
     }
+}
+
+/// The file with this data.
+pub fn of_data(data: &str) -> String {
+    fill(PAGE, data)
+}
+
+/// The page whose parts a server has, its data too.
+pub fn served() -> String {
+    fill(SERVED, "")
+}
+
+fn fill(template: &str, data: &str) -> String {
+    let mut page = String::with_capacity(data.len() + (128 << 10));
+    for (i, part) in template.split("@@").enumerate() {
+        page.push_str(match (i % 2, part) {
+            (0, text) => text,
+            (_, "BODY") => BODY,
+            (_, "STYLE") => STYLE,
+            (_, "SCRIPT") => SCRIPT,
+            (_, "LANGUAGE") => LANGUAGE,
+            (_, "UPLOT") => UPLOT,
+            (_, "UPLOT_STYLE") => UPLOT_STYLE,
+            (_, "UPLOT_LICENCE") => UPLOT_LICENCE,
+            (_, _) => data,
+        });
+    }
+    page
 }
 
 /// JSON that can stand in a page: nothing in it begins an element or ends one.

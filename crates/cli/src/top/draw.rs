@@ -8,10 +8,13 @@ use ratatui::{
 
 use super::{
     keys,
-    model::{Flow, Model},
     view::{Section, View},
 };
-use crate::{output::printable, units};
+use crate::{
+    look::model::{Flow, Model},
+    output::printable,
+    units,
+};
 
 mod layout;
 mod sections;

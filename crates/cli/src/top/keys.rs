@@ -153,7 +153,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::top::view::Order;
+    use crate::look::order::Order;
 
     fn view() -> View {
         View::new(

@@ -7,11 +7,14 @@ use std::{
 
 use netchan::control::{AskError, Stack};
 
-use super::sample::{self, Sample};
-use crate::{show::choose, units::now_ns};
-
-/// The pause is at least this many times what the answers took: the stack spends a fifth of its time on them at most.
-const REST: u32 = 4;
+use crate::{
+    look::{
+        pause,
+        sample::{self, Sample},
+    },
+    show::choose,
+    units::now_ns,
+};
 
 /// What it is told.
 #[derive(Debug)]
@@ -92,10 +95,6 @@ fn since(began: u64) -> Duration {
     Duration::from_nanos(now_ns().saturating_sub(began))
 }
 
-fn pause(pace: Duration, took: Duration) -> Duration {
-    pace.saturating_sub(took).max(took.saturating_mul(REST))
-}
-
 /// Which of `stacks` it is, from 1; 0: none of them.
 fn place(stack: &Stack, stacks: &[Stack]) -> (usize, usize) {
     let at = stacks.iter().position(|other| other.id == stack.id);
@@ -107,14 +106,6 @@ mod tests {
     use std::{path::PathBuf, sync::mpsc::channel};
 
     use super::*;
-
-    #[test]
-    fn a_slow_answer_makes_the_pause_longer() {
-        let (ms, s) = (Duration::from_millis, Duration::from_secs);
-        assert_eq!(pause(s(1), ms(10)), ms(990));
-        assert_eq!(pause(s(1), ms(500)), s(2));
-        assert_eq!(pause(ms(200), s(5)), s(20));
-    }
 
     /// A socket on which no stack listens: the look says so, and the next one comes all the same.
     #[test]

@@ -11,12 +11,13 @@ use super::{
     text::{narrow, put},
 };
 use crate::{
+    look::{
+        model::{Channel, Connection, Core, Drops, Model, Thread},
+        order::Order,
+    },
     output::printable,
     show::Filter,
-    top::{
-        model::{Channel, Connection, Core, Drops, Model, Thread},
-        view::{Order, Section, View},
-    },
+    top::view::{Section, View},
     units,
 };
 

@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    show::Filter,
-    top::{
+    look::{
+        order::Order,
         sample::{Sample, of_answers},
-        view::{Draft, Order},
     },
+    show::Filter,
+    top::view::Draft,
 };
 
 const S: u64 = 1_000_000_000;

@@ -136,7 +136,7 @@ impl Model {
 }
 
 /// Seconds between two looks; none, where there was no first one.
-fn elapsed(before_ns: u64, now_ns: u64) -> f64 {
+pub fn elapsed(before_ns: u64, now_ns: u64) -> f64 {
     match before_ns {
         0 => 0.0,
         _ => now_ns.saturating_sub(before_ns) as f64 / 1e9, // precision: a rate

@@ -79,10 +79,27 @@ pub struct Thread {
     pub core: Option<u64>,
 }
 
+/// Where a channel leads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Passage {
+    /// From a link to a shard.
+    #[default]
+    Received,
+    /// From a shard to a link.
+    Outgoing,
+    /// From a link to the holder of a shard.
+    Backlog,
+    /// From a link to another.
+    Forwarded,
+    /// To an application that speaks the protocol itself.
+    Packets,
+}
+
 /// One direction of a channel.
 #[derive(Clone, Debug, Default)]
 pub struct Channel {
     pub name: String,
+    pub way: Passage,
     pub depth: u64,
     pub slots: u64,
     /// What it had no room for; `None` where that is counted nowhere else than at its sender.
@@ -207,7 +224,8 @@ fn bounded(text: &str) -> String {
     printable(text).chars().take(TEXT_MAX).collect()
 }
 
-fn text(row: &Value, name: &str) -> String {
+/// Text of a row of facts, fit to be shown; empty where there is none.
+pub fn text(row: &Value, name: &str) -> String {
     let text = row.get(name).and_then(Value::as_str);
     bounded(text.unwrap_or_default())
 }
@@ -216,7 +234,8 @@ fn some_text(row: &Value, name: &str) -> Option<String> {
     row.get(name).and_then(Value::as_str).map(bounded)
 }
 
-fn number(row: &Value, name: &str) -> Option<u64> {
+/// A number of a row of facts.
+pub fn number(row: &Value, name: &str) -> Option<u64> {
     row.get(name).and_then(Value::as_u64)
 }
 
@@ -254,14 +273,26 @@ fn channels(row: &Value) -> Option<Vec<Channel>> {
     let next = some_text(row, "next_link");
     let shard = shard.unwrap_or_default();
     let directions = [
-        ("received", link.clone(), shard.clone()),
-        ("outgoing", shard.clone(), link.clone()),
-        ("backlog", link.clone(), format!("backlog of {shard}")),
-        ("forwarded", link, next.unwrap_or_default()),
+        (Passage::Received, link.clone(), shard.clone()),
+        (Passage::Outgoing, shard.clone(), link.clone()),
+        (
+            Passage::Backlog,
+            link.clone(),
+            format!("backlog of {shard}"),
+        ),
+        (Passage::Forwarded, link, next.unwrap_or_default()),
     ];
-    let found = directions.into_iter().filter_map(|(way, from, to)| {
+    let found = directions.into_iter().filter_map(|(passage, from, to)| {
+        let way = match passage {
+            Passage::Received => "received",
+            Passage::Outgoing => "outgoing",
+            Passage::Backlog => "backlog",
+            Passage::Forwarded => "forwarded",
+            Passage::Packets => return None,
+        };
         Some(Channel {
             name: format!("{from} → {to}"),
+            way: passage,
             depth: number(row, &format!("{way}_packets"))?,
             slots: number(row, &format!("{way}_slots"))?,
             dropped: number(row, &format!("{way}_drops")),
@@ -274,6 +305,7 @@ fn channels(row: &Value) -> Option<Vec<Channel>> {
 fn packet_channel(socket: &Socket) -> Option<Channel> {
     (socket.local == "*").then(|| Channel {
         name: format!("packets of protocol {}", socket.protocol),
+        way: Passage::Packets,
         depth: socket.receive_queue.unwrap_or(0),
         slots: 0,
         dropped: None,
