@@ -137,10 +137,12 @@ pub(super) fn inject(
 pub(super) fn writer(stack: &Arc<Stack>, link: usize) -> io::Result<tap::Writer> {
     let mtu = (stack.control.host.network().interfaces.get(link)).map_or(0, |facts| facts.mtu);
     let link = u8::try_from(link).unwrap_or(u8::MAX);
+    let links = stack.driver.links_of_queues();
+    let first = links.iter().position(|&of| of == link);
     let woken = Arc::downgrade(stack);
     let wake = move || {
         if let Some(stack) = woken.upgrade()
-            && let Some(queue) = stack.driver.queues.get(usize::from(link))
+            && let Some(queue) = first.and_then(|first| stack.driver.queues.get(first))
         {
             queue.doorbell.ring();
         }
