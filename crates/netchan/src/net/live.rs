@@ -139,10 +139,8 @@ pub(super) fn writer(stack: &Arc<Stack>, link: usize) -> io::Result<tap::Writer>
     let link = u8::try_from(link).unwrap_or(u8::MAX);
     let woken = Arc::downgrade(stack);
     let wake = move || {
-        if let Some(stack) = woken.upgrade()
-            && let Some(queue) = stack.driver.queues.get(usize::from(link))
-        {
-            queue.doorbell.ring();
+        if let Some(stack) = woken.upgrade() {
+            stack.call_for_written(link.into());
         }
     };
     (stack.control.host.taps).writer((link, mtu), &stack.places(), Box::new(wake))
