@@ -58,21 +58,29 @@ one, two = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), socket.socket(socke
 one.bind(('10.7.8.2', 41)); two.bind(('10.7.8.2', 42))\n\
 for _ in range(3): print('heard', one.recv(99), flush=True)\n\
 END\n\
-         $RUN python3 two.py > heard & run=$!\n\
+         $RUN python3 two.py > heard & run=$!; cap=\"$netchan capture --pid $run\"\n\
          at() { $netchan \"$@\" --pid $run; };\n\
          ready() { at show taps --json | grep -c '\"tap\"' | grep -qx $1; }\n\
          two() { at show sockets | grep -q ':42'; }; await two\n\
-         at capture --dropped -w dropped.pcapng 2>> said & drops=$!\n\
-         at capture --dropped > text 2>> said & text=$!\n\
-         at capture --socket :41 -w one.pcapng 2>> said & one=$!\n\
-         at capture --shard 0 --comments > shard 2>> said & shard=$!\n\
+         $cap --dropped -w dropped.pcapng 2>> said & drops=$!\n\
+         $cap --dropped > text 2>> said & text=$!\n\
+         $cap --socket :41 -w one.pcapng 2>> said & one=$!\n\
+         $cap --shard 0 --comments > shard 2>> said & shard=$!\n\
          await ready 4; at show taps\n\
          bash -c 'echo lost > /dev/udp/10.7.8.2/9; echo first > /dev/udp/10.7.8.2/41; echo other > /dev/udp/10.7.8.2/42'\n\
          await grep -q first heard; await grep -q 'dropped: udp_no_socket' text\n\
          kill -INT $drops $text $one $shard; wait $drops; wait $text; wait $one; wait $shard\n\
          cat text; echo one $(tcpdump -nr one.pcapng 2> /dev/null | grep -c UDP) lost $(tcpdump -nr dropped.pcapng 2> /dev/null | grep -c 8.2.9:)\n\
          grep -q 'shard 0, core [0-9]*, regime app-channel' shard && echo shard told; grep -aq \"dropped: udp_no_socket, shard 0\" dropped.pcapng && echo noted\n\
-         at inject --in one.pcapng; await grep -q -x \"heard b'first.n'\" heard; at inject --in one.pcapng --json --rate 10\n\
+         at show links --json > links; python3 - <<'END'\n\
+import json, struct\n\
+mac = bytes.fromhex(json.load(open('links'))[0]['mac'].replace(':', ''))\n\
+ip = struct.pack('>BBHHHBBH4s4s', 69, 0, 33, 1, 0, 64, 17, 0, bytes([10, 7, 8, 1]), bytes([10, 7, 8, 2]))\n\
+total = sum(struct.unpack('>10H', ip)); total = (total & 0xffff) + (total >> 16)\n\
+frame = mac + bytes([2, 0, 0, 0, 0, 1, 8, 0]) + ip[:10] + struct.pack('>H', 0xffff - total) + ip[12:] + struct.pack('>HHHH', 40, 41, 13, 0) + b'again'\n\
+open('again.pcap', 'wb').write(struct.pack('<IHHIIII', 0xa1b2c3d4, 2, 4, 0, 0, 65535, 1) + struct.pack('<IIII', 1, 0, len(frame), len(frame)) + frame)\n\
+END\n\
+         at inject --in again.pcap; at inject --in again.pcap --json --rate 10\n\
          wait $run; cat heard; echo done",
     );
     says(
@@ -84,7 +92,7 @@ END\n\
             "shard told\nnoted\n",
             "1 frames were written in by tap:nc8",
             "\"frames\": 1",
-            "heard b'first\\n'\nheard b'first\\n'\nheard b'first\\n'\ndone",
+            "heard b'first\\n'\nheard b'again'\nheard b'again'\ndone",
         ],
     );
 }

@@ -142,9 +142,9 @@ pub(super) fn writer(stack: &Arc<Stack>, link: usize) -> io::Result<tap::Writer>
     let woken = Arc::downgrade(stack);
     let wake = move || {
         if let Some(stack) = woken.upgrade()
-            && let Some(queue) = first.and_then(|first| stack.driver.queues.get(first))
+            && let Some(first) = first
         {
-            queue.doorbell.ring();
+            stack.call_for_written(first);
         }
     };
     (stack.control.host.taps).writer((link, mtu), &stack.places(), Box::new(wake))

@@ -85,6 +85,18 @@ impl Stack {
         turned.unwrap_or(false)
     }
 
+    /// Something was written for a queue: wakes its thread, or turns it here, where another thread leads the links, which sleeps until they have something.
+    pub fn call_for_written(&self, number: usize) {
+        let Some(queue) = self.driver.queues.get(number) else {
+            return;
+        };
+        queue.doorbell.ring();
+        if self.threaded && !self.stepped && self.driver.lane_of(number).leader.is_led() {
+            let _giant = self.giant.as_deref().map(Giant::enter);
+            self.turn_queue_if_free(number, self.clock.now());
+        }
+    }
+
     fn turn(
         &self,
         number: usize,

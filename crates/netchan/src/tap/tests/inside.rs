@@ -302,16 +302,30 @@ fn written_frames_come_in_and_go_out() {
             let mut seen = tap(&pair[net], Subject::Links);
             let mut writer = pair[net].writer(0).expect("a writer");
             let bytes = frame(mac(&pair[1]), [10, 0, 0, 1], 7, b"written");
-            for _ in 0..3 {
-                writer.write(way, &bytes).expect("written");
-                let (n, from) = receiver.recv_from(&mut room).expect("received");
+            for waits in [false, true, false] {
+                // Also to a thread that waits already, and leads the links where the regime has it so.
+                let (n, from) = std::thread::scope(|scope| {
+                    let (receiver, room) = (&receiver, &mut room);
+                    let waiter =
+                        waits.then(|| scope.spawn(move || receiver.recv_from(&mut [0; 64])));
+                    if waits {
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                    writer.write(way, &bytes).expect("written");
+                    if let Some(waiter) = waiter {
+                        let first = waiter.join().expect("no panic");
+                        assert_eq!(first.expect("received").0, 7);
+                        writer.write(way, &bytes).expect("written");
+                    }
+                    receiver.recv_from(room).expect("received")
+                });
                 assert_eq!(&room[..n], b"written", "{regime:?}, {way:?}");
                 assert_eq!(from.to_string(), "10.0.0.1:8");
             }
             assert!(writer.wait_empty(Duration::from_secs(10)));
             let all = drain(&mut seen);
             let its = all.iter().filter(|record| record.bytes() == bytes);
-            assert_eq!(its.filter(|record| record.way == way).count(), 3);
+            assert_eq!(its.filter(|record| record.way == way).count(), 4);
         }
     }
 }
