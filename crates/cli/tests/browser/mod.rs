@@ -212,7 +212,11 @@ impl Browser {
             " " => (32, " "),
             _ => panic!("which code has {key}?"),
         };
-        let down = if text.is_empty() { "rawKeyDown" } else { "keyDown" };
+        let down = if text.is_empty() {
+            "rawKeyDown"
+        } else {
+            "keyDown"
+        };
         for kind in [down, "keyUp"] {
             let mut how = json!({ "type": kind, "key": key, "windowsVirtualKeyCode": code });
             if kind == "keyDown" {
