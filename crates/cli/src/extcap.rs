@@ -135,8 +135,7 @@ pub fn command_line(mut line: Vec<OsString>) -> Vec<OsString> {
     let asks = |at: usize| text(at).is_some_and(|word| word.starts_with("--"));
     let is_asked =
         (1..line.len()).any(|at| text(at).is_some_and(|word| word.starts_with("--extcap-")));
-    if asks(1) && is_asked
-        || name.contains("extcap") && !text(1).is_some_and(|word| word == "extcap")
+    if asks(1) && is_asked || name.contains("extcap") && text(1).is_none_or(|word| word != "extcap")
     {
         line.insert(1.min(line.len()), "extcap".into());
     }

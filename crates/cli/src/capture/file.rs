@@ -273,6 +273,14 @@ fn wrong(path: &Path, e: &(dyn std::error::Error + 'static)) -> Failure {
 mod tests {
     use super::*;
 
+    fn comments<'a>(block: &'a EnhancedPacketBlock<'_>) -> Vec<&'a str> {
+        let comment = |option: &'a EnhancedPacketOption<'_>| match option {
+            EnhancedPacketOption::Common(CommonOption::Comment(text)) => Some(text.as_ref()),
+            _ => None,
+        };
+        block.options.iter().filter_map(comment).collect()
+    }
+
     #[test]
     fn files_in_a_row_have_numbers_and_are_written_over() {
         let directory =
@@ -323,15 +331,8 @@ mod tests {
                             Duration::from_nanos(1_700_000_000_123_456_789)
                         );
                         assert_eq!((block.data.len(), block.original_len), (600, 1500));
-                        let comments = block.options.iter().filter_map(|option| match option {
-                            EnhancedPacketOption::Common(CommonOption::Comment(text)) => {
-                                Some(text.as_ref())
-                            }
-                            _ => None,
-                        });
-                        let comments: Vec<&str> = comments.collect();
                         assert_eq!(
-                            comments,
+                            comments(&block),
                             [
                                 "uncut: leaves in segments of 1448 bytes",
                                 "dropped: udp_no_socket, shard 0"

@@ -15,8 +15,8 @@ fn held(jobs: &Jobs, kind: Kind) -> Result<(u64, Sender<()>), Refused> {
 }
 
 fn row(jobs: &Jobs, id: u64) -> Row {
-    let rows = jobs.rows().into_iter();
-    rows.filter(|row| row.id == id).next_back().expect("a job")
+    let mut rows = jobs.rows().into_iter();
+    rows.rfind(|row| row.id == id).expect("a job")
 }
 
 fn until_ended(jobs: &Jobs, id: u64) -> Row {

@@ -5,7 +5,7 @@
 //! also comes before the client is through: what was written before the frame that it names has been sent.
 //!
 //! A thread for each, `netchan-inject`, carries it, at the rate that was asked for and at most [`RATE_MAX`]. It waits for the link, and the link never for it. A
-//! client that says nothing for [`IDLE`] is given up.
+//! client that says nothing for 30 s is given up.
 
 #[cfg(test)]
 mod tests;

@@ -71,7 +71,10 @@ fn long_text_begins_at_a_line() {
                 let mut slab = Slab::new(1, size).unwrap();
                 let buffer = slab.alloc().unwrap();
                 let fits = fits || TEXT_AT + len <= buffer.len(); // sizes are whole lines
-                let fill = |text: &mut [u8]| Some(text.fill(7));
+                let fill = |text: &mut [u8]| {
+                    text.fill(7);
+                    Some(())
+                };
                 let packet = template.unfinished(buffer, &header, (len, 1000), Ecn::NotEct, fill);
                 let mut packet = packet.unwrap();
                 let text = &packet.bytes()[headers..];
