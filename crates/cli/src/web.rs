@@ -44,7 +44,7 @@ use crate::{
 #[command(
     after_help = "A packet's walk with rates and drops on each arrow; cores, threads, channels, drops, connections; a time-sequence of a connection that is chosen; captures; settings, addresses, \
         routes and modules, and changing them. GET /metrics has the numbers for Prometheus, as `netchan metrics`.\n\n\
-        Without --listen everyone on this machine who may open a connection to 127.0.0.1 can look, capture and change. With another address, or with --token-file, a token is needed; without a \
+        Without --listen each user of this machine that may connect to 127.0.0.1 can look, capture and change. With another address, or with --token-file, a token is needed; without a \
         file one is made and printed. There is no TLS: over a network that others can read, forward a port with ssh instead. At most 16 connections at once, 10 s each.\n\n\
         Examples:\n  netchan web\n  netchan web --pid 4711 --listen 127.0.0.1:9000\n  netchan web --listen 192.0.2.1:8077 --token-file /etc/netchan/token\n  \
         ssh -L 8077:127.0.0.1:8077 server netchan web"

@@ -78,6 +78,7 @@ use crate::{
         host::{Host, HostView},
         network::{InterfaceFacts, Network as Networks},
     },
+    emit,
     flow::{FlowKey, Tuple},
     limits::{self, Room},
     link::{IP_MAX, Segmentation},
@@ -87,7 +88,7 @@ use crate::{
 };
 
 /// Bytes of a buffer for text that leaves uncut.
-const BURST_BUFFER: usize = crate::emit::buffer_for(IP_MAX).next_multiple_of(64);
+const BURST_BUFFER: usize = emit::buffer_for(IP_MAX).next_multiple_of(64);
 
 /// What a shard is made with.
 pub struct ShardSettings {
@@ -182,8 +183,6 @@ pub struct Shard {
     pub(crate) samples: Samples,
     /// Taps that look at what it takes, sends and drops.
     taps: tap::Point,
-    /// Packets in each outbox that they have seen.
-    shown: Vec<usize>,
 }
 
 /// How many buffers to send from: fewer where each is large.
@@ -318,7 +317,6 @@ impl Shard {
             stamped: None,
             samples: Samples::new(number),
             taps: host.taps.point(tap::Place::Shard(number), number),
-            shown: vec![0; host.net.interfaces.len()],
             host,
             defaults,
             counters,
@@ -353,23 +351,14 @@ impl Shard {
         self.taps.has_taps()
     }
 
-    /// Shows the taps what has come into the outboxes.
+    /// Shows the taps what is in the outboxes, which leaves right behind: a link takes or queues all, and a channel has room for all packets of a shard.
     #[cold]
     #[inline(never)]
     pub fn show_outgoing(&mut self, now: Instant) {
-        for ((link, outbox), shown) in (0..).zip(&self.outboxes).zip(&self.shown) {
-            for packet in outbox.iter().skip(*shown) {
+        for (link, outbox) in (0..).zip(&self.outboxes) {
+            for packet in outbox {
                 self.taps.pass(packet, (link, tap::Way::Out), now);
             }
-        }
-    }
-
-    /// What is left in them, since a channel was full, they have seen.
-    #[cold]
-    #[inline(never)]
-    pub fn outgoing_is_shown(&mut self) {
-        for (outbox, shown) in self.outboxes.iter().zip(&mut self.shown) {
-            *shown = outbox.len();
         }
     }
 

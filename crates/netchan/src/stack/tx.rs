@@ -73,9 +73,6 @@ pub(super) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) -> u64 {
             }
         }
     }
-    if shard.is_watched() {
-        shard.outgoing_is_shown();
-    }
     queues
 }
 
