@@ -2,9 +2,13 @@
 
 use std::{io::IoSlice, time::Duration};
 
-use netchan::socket::{Kind, Readiness, ReceiveFlags, Socket, SocketOption};
+use netchan::{
+    link::wire::{self, Probability},
+    socket::{Kind, Readiness, ReceiveFlags, Socket, SocketOption},
+};
+use proto::tcp::Config;
 
-use super::{World, code, is_readable, receive, receive_with, send};
+use super::{World, code, is_readable, receive, receive_with, send, server as address};
 
 const URGENT: ReceiveFlags = ReceiveFlags {
     urgent: true,
@@ -141,6 +145,65 @@ fn a_later_mark_replaces_the_first() {
     world.settle();
     assert_eq!(receive_with(&server, 1, URGENT), Ok(b"d".to_vec()));
     assert_eq!(receive(&server, 9), Ok(b"abc".to_vec()));
+}
+
+/// The urgent byte is out of the reach of 16 bits, much is on its way, and some of that has to be sent again (RFC 9293 §3.8.5).
+#[test]
+fn far_ahead_it_is_the_right_one() {
+    const ALL: usize = 250_000;
+    let text: Vec<u8> = (0..ALL).map(|i| (i / 251 + i).to_le_bytes()[0]).collect();
+    let (last, before) = text.split_last().unwrap();
+    for seed in 1..=10 {
+        let options = wire::Options {
+            delay: Duration::from_millis(5),
+            loss: Probability::new(0.03),
+            seed,
+            ..wire::Options::default()
+        };
+        let config = Config {
+            initial_cwnd: 100,
+            receive_buffer: 130_000,
+            ..Config::default()
+        };
+        let world = World::over(&options, |builder| builder.tcp(config).send_buffer(1 << 20));
+        let (listener, client) = (world.listener(), world.socket(0, Kind::Stream));
+        assert_eq!(code(client.connect(address())), Err(libc::EINPROGRESS));
+        // What the handshake loses takes seconds.
+        let accepted = (0..20_000).find_map(|_| {
+            world.pass(Duration::from_millis(1));
+            listener.accept().ok()
+        });
+        let (server, _) = accepted.unwrap();
+        client.connect(address()).unwrap();
+        // The window is not scaled before.
+        assert_eq!(send(&client, b"-"), Ok(1));
+        world.pass(Duration::from_secs(2));
+        assert_eq!(receive(&server, 10), Ok(b"-".to_vec()));
+        // More than the window takes, so that nothing leaves while the first is sent again.
+        assert_eq!(send(&client, &text[..150_000]), Ok(150_000));
+        world.pass(Duration::from_millis(1));
+        assert_eq!(send_urgent(&client, &text[150_000..]), Ok(100_000));
+        let (mut read, mut urgent) = (0, None);
+        for ms in 0..60_000 {
+            world.pass(Duration::from_millis(1));
+            if let Ok(byte) = receive_with(&server, 1, URGENT) {
+                assert_eq!((byte, urgent), (vec![*last], None), "seed {seed}");
+                urgent = Some(ms);
+            }
+            if ms > 1000 && read < before.len() {
+                let some = receive(&server, 4000.min(before.len() - read)).unwrap_or_default();
+                assert_eq!(some, before[read..][..some.len()], "seed {seed}");
+                read += some.len();
+            } else if urgent.is_some() {
+                break;
+            }
+        }
+        assert_eq!(
+            (read, urgent.is_some()),
+            (before.len(), true),
+            "seed {seed}"
+        );
+    }
 }
 
 #[test]

@@ -47,7 +47,9 @@ impl TcpSocket {
         // CWR as part of a number (RFC 9768 §3.3.4): a device that cuts for us would leave it in the first segment only.
         let is_number =
             transmit.header.flags.contains(Flags::CWR) && self.connection.has_accurate_ecn();
-        let wants = transmit.len > segment && !is_number && self.may_be_large(transmit.len);
+        // The urgent pointer: it would repeat the first segment's in all, where it names another octet. Linux leaves nothing urgent to devices, either.
+        let is_cut_here = is_number || transmit.header.flags.contains(Flags::URG);
+        let wants = transmit.len > segment && !is_cut_here && self.may_be_large(transmit.len);
         let large = wants.then(|| bursts.and_then(Slab::alloc)).flatten();
         match large {
             Some(large) => {
@@ -148,7 +150,8 @@ impl TcpSocket {
 }
 
 /// The segment of a burst that begins `at` bytes into it. PSH and FIN stand in the last one; CWR in the first (RFC 3168 §6.1.2), but in
-/// all if the flags of ECN are a number (RFC 9768 §3.3.4); the urgent pointer names the same octet from wherever it is counted (RFC 9293 §3.8.5).
+/// all if the flags of ECN are a number (RFC 9768 §3.3.4); the urgent pointer names the same octet from wherever it is counted (RFC 9293 §3.8.5):
+/// the right one, or one that lies behind the burst.
 fn piece(burst: &Transmit, at: u32, is_number: bool) -> Transmit {
     let segment = u32::from(burst.segment).max(1);
     let len = segment.min(burst.len - at);

@@ -1,6 +1,10 @@
 //! What is left to a link that cuts: long text and many datagrams in one packet, and what is cut here all the same.
 
-use std::{collections::VecDeque, io, sync::Mutex};
+use std::{
+    collections::VecDeque,
+    io::{self, IoSlice},
+    sync::Mutex,
+};
 
 use super::*;
 use crate::{
@@ -231,6 +235,29 @@ fn a_stream_leaves_uncut() {
     assert_eq!(shapes, [(4 * mss, 1448), (6000 - 4 * mss, 0)]);
     let segments = world.counter(0, "tcp_segments_out") - before;
     assert_eq!(segments, 5);
+}
+
+/// The urgent pointer is counted from each segment's beginning (RFC 9293 §3.8.5): a link that cuts would repeat the first one's. Text with one is cut here.
+#[test]
+fn urgent_text_is_cut_here() {
+    let (world, sent) = world(CUTS_ALL);
+    let (client, _server) = world.connection();
+    take(&sent);
+    let text: Vec<u8> = (0..6000_u32).map(|i| (i * 7).to_le_bytes()[0]).collect();
+    assert_eq!(client.send_urgent(&[IoSlice::new(&text)]).unwrap(), 6000);
+    while world.nets[0].poll() {}
+    let mut gone = 0;
+    for (packet, _) in take(&sent) {
+        let (header, at) = Header::parse(&packet[20..]).unwrap();
+        let here = &packet[20 + at..];
+        assert!(here.len() <= 1448, "{} bytes uncut", here.len());
+        assert!(header.flags.contains(Flags::URG));
+        assert_eq!(usize::from(header.urgent), 6000 - gone);
+        assert_eq!(here, &text[gone..gone + here.len()]);
+        gone += here.len();
+    }
+    assert_eq!(gone, 6000);
+    assert_eq!(world.counter(0, "no_large_transmit_buffer"), 0);
 }
 
 /// What is short of half a kilobyte has its checksum made here; above it the link finishes a single segment, too.

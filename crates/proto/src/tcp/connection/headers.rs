@@ -104,13 +104,27 @@ impl Connection {
             self.forget_duplicate();
         }
         if !PLAIN && self.sends_marks && self.cold.urgent_out > seq {
-            let distance = (self.cold.urgent_out - seq).unsigned_abs();
-            header.flags = header.flags | Flags::URG;
-            header.urgent = u16::try_from(distance).unwrap_or(u16::MAX);
+            self.announce_urgent(&mut header);
         }
         self.note_edge(u32::from(header.window) << self.rcv.scale);
         self.acknowledged_by_this();
         header
+    }
+
+    /// The urgent pointer (RFC 9293 §3.8.5) names the octet after the urgent data, where its 16 bits reach so far. Where they do not, as in
+    /// Linux, it is as large as it can be: the receiver hears of urgent data ahead, and the segments that come before that place move the
+    /// pointer on. But it names nothing that was sent already, which the receiver would take for the urgent octet.
+    #[cold]
+    fn announce_urgent(&self, header: &mut Header) {
+        let distance = (self.cold.urgent_out - header.seq).unsigned_abs();
+        let farthest = header.seq + u32::from(u16::MAX);
+        header.urgent = match u16::try_from(distance) {
+            Ok(exact) => exact,
+            // SND.NXT is beyond this segment, if that is new.
+            Err(_) if farthest > self.snd.nxt => u16::MAX,
+            Err(_) => return,
+        };
+        header.flags = header.flags | Flags::URG;
     }
 
     /// A segment acknowledges everything up to RCV.NXT.

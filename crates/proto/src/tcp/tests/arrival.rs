@@ -453,6 +453,65 @@ fn urgent_is_sent() {
     assert_eq!(pair.ends[1].received, b"now!");
 }
 
+/// RFC 9293 §3.8.5: beyond the reach of 16 bits the pointer names what is still to be sent, and where it reaches the octet after the urgent data.
+#[test]
+fn urgent_data_out_of_reach() {
+    let mut pair = plain();
+    pair.ends[0].write(&vec_of(1, 100_000));
+    pair.ends[0].conn().mark_urgent();
+    pair.run_for(Duration::from_secs(10));
+    assert_eq!(pair.ends[1].received.len(), 100_000);
+    let end = ISS[0] + 100_001;
+    let mut far = 0;
+    for (_, transmit) in &pair.ends[0].sent {
+        let left = (end - transmit.header.seq).unsigned_abs();
+        assert!(transmit.len < 65_535);
+        assert!(transmit.header.flags.contains(Flags::URG));
+        assert_eq!(u32::from(transmit.header.urgent), left.min(65_535));
+        far += u32::from(left > 65_535);
+    }
+    assert!(far > 20);
+}
+
+/// The same, sent again: there the farthest pointer would name what the receiver has, and takes for the urgent octet.
+#[test]
+fn urgent_data_out_of_reach_of_what_is_sent_again() {
+    const SENT: u32 = 84 * 1460;
+    let config = Config {
+        timestamps: false,
+        rack: false,
+        initial_cwnd: 84,
+        ..Config::default()
+    };
+    let mut pair = Pair::established(&config, &config);
+    // The window is not scaled before.
+    pair.ends[0].write(b"-");
+    pair.run_for(Duration::from_secs(2));
+    pair.ends[1].paused = true;
+    pair.ends[0].write(&vec_of(1, SENT as usize));
+    let flight = pair.intercept();
+    assert_eq!(flight.len(), 84);
+    // The first is lost, and no acknowledgment comes back.
+    for (to, header, text) in flight.into_iter().skip(1) {
+        pair.deliver(to, &header, text);
+    }
+    pair.intercept();
+    pair.ends[0].write(&vec_of(2, 100_000));
+    pair.ends[0].conn().mark_urgent();
+    let (all, until) = (SENT + 100_000, pair.now + Duration::from_secs(10));
+    pair.ends[0].sent.clear();
+    while pair.step(until) {
+        let there = pair.ends[1].queue.readable_bytes();
+        let end = pair.ends[1].conn().urgent_remaining();
+        assert!(end.is_none_or(|end| end == all || end > there), "{end:?}");
+    }
+    assert_eq!(pair.ends[1].queue.readable_bytes(), all);
+    assert_eq!(pair.ends[1].conn().urgent_remaining(), Some(all));
+    let again = pair.ends[0].sent[0].1.header;
+    assert_eq!(again.seq, ISS[0] + 2);
+    assert_eq!((again.flags.contains(Flags::URG), again.urgent), (false, 0));
+}
+
 /// RFC 9293 MUST-66: RST, URG and ACK count even at a closed window.
 #[test]
 fn closed_window_still_listens() {

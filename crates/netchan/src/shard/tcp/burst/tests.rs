@@ -66,6 +66,23 @@ fn a_burst_is_cut_into_segments_of_one_stream() {
     assert!(pieces.iter().all(|p| p.header.flags.contains(Flags::CWR)));
 }
 
+/// A pointer that cannot reach the urgent data (`Connection::header`) names no octet of the burst in any piece of it, however long that is.
+#[test]
+fn a_pointer_that_does_not_reach_stays_beyond_the_burst() {
+    let mut burst = burst(Flags(Flags::ACK.0 | Flags::URG.0), limits::BURST_TEXT);
+    burst.header.urgent = u16::MAX;
+    let mut at = 0;
+    while at < burst.len {
+        let piece = piece(&burst, at, false);
+        assert!(piece.header.flags.contains(Flags::URG), "{at}");
+        let named = piece.header.seq + u32::from(piece.header.urgent);
+        assert_eq!(named, burst.header.seq + 65_535, "{at}");
+        assert!(named > piece.header.seq + piece.len, "{at}");
+        at += piece.len;
+    }
+    assert_eq!(at, limits::BURST_TEXT);
+}
+
 /// What the kernel needs to finish a burst (virtio 1.2 §5.1.6.2), for both families; and that its checksum field holds the sum of the
 /// pseudo-header, whose complement the right checksum is together with the rest (RFC 1071).
 #[test]
