@@ -113,6 +113,16 @@ pub struct LinkCounts {
     pub queue_peak_bytes: u64,
 }
 
+impl LinkShape {
+    /// Whether each packet arrives, once at least, and none behind one that was sent later.
+    #[must_use]
+    pub fn is_faithful(&self) -> bool {
+        let loses = self.loss_ppm > 0 || self.bursts.is_some() || self.doomed != [0; 2];
+        let overflows = self.rate > 0 && (self.queue_max < u64::MAX || self.codel);
+        !loses && !overflows && self.corrupt_ppm == 0 && self.late_ppm == 0
+    }
+}
+
 /// Larger than the link's MTU: the packet is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooBig {

@@ -1,12 +1,17 @@
 //! netchan beside Linux, connection by connection, through a relay that loses, delays, repeats and breaks what passes: `netchan_lab::differential`.
 //!
-//! `NETCHAN_SEED=n` begins with that group, `NETCHAN_SEEDS=n` tries so many; the seed of one that failed is in its message. `make soak` tries more of
-//! them, on worse links: its seeds are replayed with `NETCHAN_SOAK=1`.
+//! `NETCHAN_SEED=n` begins with that group, `NETCHAN_SEEDS=n` tries so many; the seed of one that failed is in its message. Without a seed, the
+//! group of `FAITHFUL` is tried, too. `make soak` tries more of them, on worse links: its seeds are replayed with `NETCHAN_SOAK=1`.
 
 use std::{io, time::Duration};
 
 use netchan::{Clock, link::specification};
-use netchan_lab::differential::{Run, Side, linux::Linux, netchan_side::Netchan, plan::Group};
+use netchan_lab::differential::{
+    Run, Side,
+    linux::Linux,
+    netchan_side::Netchan,
+    plan::{FAITHFUL, Group},
+};
 use proto::time::Instant;
 
 use crate::{
@@ -25,17 +30,21 @@ const SOAK: u64 = 60;
 
 fn groups(knobs: &Knobs, kind: &str, quick: u64) -> Outcome {
     let number = |name| std::env::var(name).ok()?.parse().ok();
-    let first: u64 = number("NETCHAN_SEED").unwrap_or(1);
+    let asked: Option<u64> = number("NETCHAN_SEED");
+    let first = asked.unwrap_or(1);
     let count = seeds_or(if knobs.soak { SOAK } else { quick });
-    let failed: Vec<_> = (first..first + count)
-        .filter_map(|seed| one(kind, seed, knobs.soak).err())
+    let also = asked.is_none().then_some(FAITHFUL);
+    let seeds: Vec<_> = (first..first + count).chain(also).collect();
+    let failed: Vec<_> = (seeds.iter())
+        .filter_map(|seed| one(kind, *seed, knobs.soak).err())
         .collect();
     if failed.is_empty() {
         return Ok(());
     }
     Err(format!(
-        "{} of {count}: {}",
+        "{} of {}: {}",
         failed.len(),
+        seeds.len(),
         failed.join("\n")
     ))
 }

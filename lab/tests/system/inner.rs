@@ -33,6 +33,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
         ["differential", link, seed, rough] => crate::differential::inner(link, seed, rough),
         ["flood", link, mac, seconds] => flood(link, mac, seconds),
         ["probes", link, mac] => crate::probes::inner(link, mac),
+        ["urgent", link] => crate::urgent::inner(link),
         ["fuzz", link, mac, seconds, seed] => fuzz(link, mac, seconds, seed),
         _ => Err(format!("no such work: {words:?}")),
     };
