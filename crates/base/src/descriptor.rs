@@ -14,11 +14,13 @@ mod tests;
 
 /// More descriptors follow at once: no need to wake the reader yet. A hint, from either side.
 pub const MORE_FOLLOWS: u32 = 1;
+/// The far side has few buffers left to write to: it wants to be woken when some come back. A hint.
+pub const WANTS_BUFFERS: u32 = 1 << 1;
 /// The owner has verified the packet's checksums. Only the owner may say so: a descriptor of the far side with it is refused.
 pub const CHECKSUM_VERIFIED: u32 = 1 << 8;
 
 /// What the far side may say.
-const HINTS: u32 = MORE_FOLLOWS;
+const HINTS: u32 = MORE_FOLLOWS | WANTS_BUFFERS;
 /// What is believed of the owner alone.
 const TRUSTED: u32 = CHECKSUM_VERIFIED;
 
@@ -51,15 +53,17 @@ pub struct Descriptor {
     pub length: u32,
     /// The link it came by, or is to go by.
     pub link: u32,
-    /// [`MORE_FOLLOWS`], [`CHECKSUM_VERIFIED`].
+    /// [`MORE_FOLLOWS`], [`WANTS_BUFFERS`], [`CHECKSUM_VERIFIED`].
     pub flags: u32,
+    /// As [`Meta::segment`](crate::packet::Meta::segment): most bytes of payload in each packet that the link has to cut this one into. 0: none.
+    pub segment: u16,
 }
 
 impl Descriptor {
     /// Bytes of the encoded form: two in a cache line.
     pub const ENCODED: usize = 32;
 
-    /// As plain bytes: index, generation, offset, length, link, flags, two zeros; 32 bits each, little-endian.
+    /// As plain bytes: index, generation, offset, length, link, flags, segment, zero; 32 bits each, little-endian.
     pub fn encode(&self) -> [u8; Self::ENCODED] {
         put([
             self.name.index,
@@ -68,7 +72,7 @@ impl Descriptor {
             self.length,
             self.link,
             self.flags,
-            0,
+            self.segment.into(),
             0,
         ])
     }
@@ -82,7 +86,16 @@ impl Descriptor {
         writer: Writer,
         bounds: &Bounds,
     ) -> Result<Self, BadDescriptor> {
-        let [index, generation, offset, length, link, flags, zeros @ ..]: [u32; 8] = words(bytes);
+        let [
+            index,
+            generation,
+            offset,
+            length,
+            link,
+            flags,
+            segment,
+            zero,
+        ]: [u32; 8] = words(bytes);
         check_buffer(index, bounds.layout)?;
         let end = offset.checked_add(length).ok_or(BadDescriptor::Outside)?;
         if end > bounds.layout.buffer_bytes() {
@@ -100,13 +113,15 @@ impl Descriptor {
         if writer == Writer::FarSide && flags & TRUSTED != 0 {
             return Err(BadDescriptor::TrustedFlag);
         }
-        check_zeros(&zeros)?;
+        let segment = u16::try_from(segment).map_err(|_| BadDescriptor::Segment)?;
+        check_zeros(&[zero])?;
         Ok(Self {
             name: BufferName { index, generation },
             offset,
             length,
             link,
             flags,
+            segment,
         })
     }
 }
@@ -158,6 +173,8 @@ pub enum BadDescriptor {
     UnknownFlag,
     /// A flag that only the owner may set, from the far side.
     TrustedFlag,
+    /// Segments longer than an IP packet.
+    Segment,
     /// Something where zeros are to be.
     Reserved,
 }
@@ -171,6 +188,7 @@ impl fmt::Display for BadDescriptor {
             Self::NoSuchLink => "no link has this number",
             Self::UnknownFlag => "a flag that is not known",
             Self::TrustedFlag => "a flag that only the owner may set",
+            Self::Segment => "segments longer than an IP packet",
             Self::Reserved => "something where zeros are to be",
         })
     }

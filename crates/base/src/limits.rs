@@ -167,6 +167,26 @@ pub const PACKET_CHANNEL: usize = 512;
 pub const PACKETS_HELD: usize = 512;
 /// Packet channels of a stack: 64 links would take 64 × 32 × 512 × 40 bytes = 40 MiB of address space, two take 1.3 MiB.
 pub const PACKET_CHANNELS: usize = 32;
+/// Buffers of each of a lease's two slabs; each holds the longest IP packet there is, since datagrams cross whole: 64 MiB of address space, of which the
+/// same few are touched again and again.
+pub const LEASE_BUFFERS: usize = 1_024;
+/// Copies of a lease's packets that can be on their way to the link.
+pub const LEASE_COPIES: usize = 256;
+/// Returns that one look takes from a lease: all there can be.
+pub const LEASE_BUDGET: usize = LEASE_BUFFERS;
+/// Leases of a stack.
+pub const LEASES: usize = 4_096;
+/// Ports for sockets that name none, of a lease's beginning; each further time twice as many as it has, at most [`LEASE_PORTS_MAX`].
+pub const LEASE_PORTS: usize = 16;
+/// Most of them at a time.
+pub const LEASE_PORTS_MAX: usize = 1_024;
+/// Ports that a lease has by name.
+pub const LEASE_BINDINGS: usize = 1_024;
+/// Connections of a lease whose peers hear of its end; others hear when they ask. 1.4 MiB.
+pub const LEASE_FLOWS: usize = 16_384;
+/// Datagrams whose first fragment a lease has sent and whose others may follow.
+pub const LEASE_FRAGMENTED: usize = 8;
+
 /// Taps of a stack.
 pub const TAPS: usize = 16;
 /// Frames that wait for a tap's reader at each point.

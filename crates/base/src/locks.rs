@@ -15,6 +15,8 @@ pub static FRESH: Class = Class::new(20, "socket").across_sleep();
 pub static HOMES: Class = Class::new(30, "homes");
 /// Giant, where the whole stack runs under it.
 pub static GIANT: Class = Class::new(40, "giant");
+/// The ports that a lease has.
+pub static LENT_PORTS: Class = Class::new(35, "ports of a lease");
 /// The receiving half of an interface.
 pub static RECEIVE: Class = Class::new(50, "receive");
 /// A shard, with whatever is its own.
@@ -43,10 +45,20 @@ pub static WIRE_NAMES: Class = Class::new(90, "wire names");
 pub static WIRE_SLOT: Class = Class::new(100, "wire slot");
 /// The list of packet channels.
 pub static PACKET_CHANNELS: Class = Class::new(105, "packet channels");
+/// What was lent to this stack.
+pub static BORROWED: Class = Class::new(106, "leases of this stack");
+/// The list of leases.
+pub static LENT: Class = Class::new(107, "leases");
 /// The list of modules.
 pub static MODULES: Class = Class::new(110, "modules");
 /// The bound ports.
 pub static BINDINGS: Class = Class::new(120, "bindings");
+/// The ports that were asked for with a lease, while one more is: its lender answers within a second.
+pub static LEASE: Class = Class::new(124, "lease").across_sleep();
+/// The socket on which a lender is asked, until it has answered.
+pub static LEASE_SOCKET: Class = Class::new(125, "lease socket").across_sleep();
+/// The ports that were lent for sockets that name none.
+pub static LEASE_PORTS: Class = Class::new(126, "lease ports");
 /// How the blocking calls of a socket wait.
 pub static SETTINGS: Class = Class::new(140, "settings");
 /// What the stack's threads are doing.
@@ -65,6 +77,7 @@ pub static ALL: &[&Class] = &[
     &CHANGING,
     &FRESH,
     &HOMES,
+    &LENT_PORTS,
     &GIANT,
     &RECEIVE,
     &SHARD,
@@ -80,8 +93,13 @@ pub static ALL: &[&Class] = &[
     &WIRE_NAMES,
     &WIRE_SLOT,
     &PACKET_CHANNELS,
+    &BORROWED,
+    &LENT,
     &MODULES,
     &BINDINGS,
+    &LEASE,
+    &LEASE_SOCKET,
+    &LEASE_PORTS,
     &SETTINGS,
     &PULSES,
     &THREADS,

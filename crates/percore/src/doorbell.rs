@@ -18,13 +18,15 @@ mod sys;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+#[cfg(not(loom))]
+use crate::own::Own;
 use crate::{
     operations::{Operation, count},
     sync::{AtomicU32, AtomicU64, Ordering, fence},
 };
 use crossbeam_utils::CachePadded;
 #[cfg(not(loom))]
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::{fmt, io, ptr::NonNull, time::Duration};
 use sys::{Deadline, Event, Futex};
 #[cfg(not(loom))]
@@ -155,7 +157,7 @@ impl Doorbell {
     /// `word` is valid until this doorbell is dropped, was zero when the first view was made, and is written by Rust code in
     /// this process only through such a view.
     #[cfg(not(loom))]
-    pub unsafe fn from_raw(word: NonNull<Word>, socket: OwnedFd) -> Self {
+    pub unsafe fn from_raw(word: NonNull<Word>, socket: Own) -> Self {
         Self::over(word, Scope::Shared, Event::Socket(socket), None)
     }
 
@@ -215,6 +217,18 @@ impl Doorbell {
         if armed == FD {
             self.drain(rung);
         }
+    }
+
+    /// Whether [`disarm`](Self::disarm) would find a wake-up: one was begun since [`arm`](Self::arm), or one of before is still owed. A sleeper that stays
+    /// armed while it looks at its queues asks this, so that [`fd`](Self::fd) does not stay readable. For the one sleeper only; no system call.
+    pub fn is_rung(&self) -> bool {
+        let armed = self.sleeper.armed.load(Ordering::Relaxed);
+        if armed == AWAKE {
+            return false;
+        }
+        // pairs with Release in `wake`
+        let state = self.word().0.load(Ordering::Acquire);
+        state != armed || self.sleeper.owed.load(Ordering::Relaxed) > 0
     }
 
     /// Takes the wake-ups out of the eventfd. A ringer may have changed the word and not yet written: that one is owed, and

@@ -15,6 +15,8 @@ pub mod clock;
 pub mod counter;
 pub mod crossbar;
 pub mod doorbell;
+#[cfg(not(loom))]
+pub mod edge;
 pub mod leader;
 #[cfg(not(loom))]
 pub mod lines;

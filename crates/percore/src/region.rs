@@ -2,13 +2,16 @@
 
 use crate::own::Own;
 use rustix::{
-    fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
+    fs::{
+        FsWord, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+        memfd_create,
+    },
     io::Errno,
     mm::{self, Advice, MapFlags, ProtFlags},
 };
 use std::{
     ffi::c_void,
-    io,
+    fmt, io,
     os::fd::{AsFd, OwnedFd},
     ptr::NonNull,
 };
@@ -19,9 +22,55 @@ const PREFAULT_BYTES_MAX: usize = 512 << 20;
 const PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
 /// What no process can do to a shared region's file any more: shorten it (SIGBUS where it is mapped), lengthen it, seal it further.
-pub(crate) const SEALS: SealFlags = SealFlags::SHRINK
+const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
+
+/// A memfd's file system (statfs(2), TMPFS_MAGIC), unless it is of huge pages.
+const TMPFS: FsWord = 0x0102_1994;
+
+/// Why a file is not mapped.
+#[derive(Debug)]
+pub enum MapError {
+    /// It lacks a seal, or can have none: a process that has it could shorten it, and an access would end in SIGBUS.
+    NotSealed,
+    /// It is not in memory of ordinary pages (tmpfs): an access could end in SIGBUS, too.
+    NotMemory,
+    /// It does not have the size that the layout says.
+    Size {
+        /// Bytes of the layout.
+        expected: usize,
+        /// Bytes of the file.
+        found: i64,
+    },
+    /// Another process has mapped it, and it is for one alone.
+    Taken,
+    /// What the system says.
+    System(io::Error),
+}
+
+impl fmt::Display for MapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotSealed => write!(f, "the file can be shortened: it is not sealed"),
+            Self::NotMemory => write!(f, "the file is not in memory of ordinary pages"),
+            Self::Size { expected, found } => {
+                write!(f, "the file has {found} bytes, the layout {expected}")
+            }
+            Self::Taken => write!(f, "another process has it, or had it"),
+            Self::System(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for MapError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::System(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// `bytes` in whole pages, at least one.
 pub(crate) fn whole_pages(bytes: usize) -> Option<usize> {
@@ -67,8 +116,30 @@ impl Region {
         Ok((region, file))
     }
 
+    /// A mapping of a memfd that another process made as [`shared`](Self::shared) does, of `expected` bytes. The file is not needed afterwards.
+    ///
+    /// # Errors
+    /// It is not sealed, or not of memory; its size is another; fstat(2)'s and mmap(2)'s.
+    pub fn borrowed(file: impl AsFd, expected: usize) -> Result<Self, MapError> {
+        // EINVAL: not a file that can be sealed.
+        let seals = fcntl_get_seals(&file).map_err(|_| MapError::NotSealed)?;
+        if !seals.contains(SEALS) {
+            return Err(MapError::NotSealed);
+        }
+        let system = |error: Errno| MapError::System(error.into());
+        if fstatfs(&file).map_err(system)?.f_type != TMPFS {
+            return Err(MapError::NotMemory);
+        }
+        // After the seals: a size that was read before could have changed.
+        let found = fstat(&file).map_err(system)?.st_size;
+        if usize::try_from(found) != Ok(expected) {
+            return Err(MapError::Size { expected, found });
+        }
+        Self::map(&file, expected).map_err(MapError::System)
+    }
+
     /// A mapping of the first `bytes` (whole pages) of `file`, to read and to write.
-    pub fn map(file: impl AsFd, bytes: usize) -> io::Result<Self> {
+    fn map(file: impl AsFd, bytes: usize) -> io::Result<Self> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let nowhere = std::ptr::null_mut();
         // SAFETY: a new mapping where the kernel likes: it overlaps nothing.

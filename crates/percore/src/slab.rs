@@ -30,11 +30,14 @@ mod tests;
 
 #[cfg(not(loom))]
 pub use self::{
-    borrow::{BorrowedSlab, MapError},
+    borrow::BorrowedSlab,
     holder::{Buffer, Slab, mapped},
     lend::{LendingSlab, NotLent, Refused, SharedBuffer},
     shared::{BadLayout, BufferName, Outside, SharedLayout},
 };
+
+#[cfg(not(loom))]
+pub use crate::region::MapError;
 
 #[cfg(not(loom))]
 use holder::Head;

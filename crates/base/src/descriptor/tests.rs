@@ -22,6 +22,7 @@ const GOOD: Descriptor = Descriptor {
     length: 2000,
     link: 2,
     flags: MORE_FOLLOWS,
+    segment: 1460,
 };
 
 #[test]
@@ -31,7 +32,7 @@ fn bytes_are_where_the_page_says() {
         9, 0, 0, 0, 1, 2, 3, 4, 48, 0, 0, 0, 0xd0, 7, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0,
     ];
     assert_eq!(bytes[..24], expected);
-    assert_eq!(bytes[24..], [0; 8]);
+    assert_eq!(bytes[24..], [0xb4, 5, 0, 0, 0, 0, 0, 0]);
     for writer in [Writer::Owner, Writer::FarSide] {
         assert_eq!(Descriptor::decode(&bytes, writer, &bounds()), Ok(GOOD));
     }
@@ -58,7 +59,7 @@ fn each_field_has_bounds() {
         (|d| d.length = 0, BadDescriptor::Empty),
         (|d| d.link = 3, BadDescriptor::NoSuchLink),
         (|d| d.link = u32::MAX, BadDescriptor::NoSuchLink),
-        (|d| d.flags = 2, BadDescriptor::UnknownFlag),
+        (|d| d.flags = 4, BadDescriptor::UnknownFlag),
         (|d| d.flags = 1 << 31, BadDescriptor::UnknownFlag),
     ];
     for (change, why) in refused {
@@ -70,11 +71,15 @@ fn each_field_has_bounds() {
             assert_eq!(read, Err(why), "{descriptor:?}");
         }
     }
-    for at in 24..32 {
+    for at in 26..32 {
         let mut bytes = GOOD.encode();
         bytes[at] = 1;
         let read = Descriptor::decode(&bytes, Writer::Owner, &bounds());
-        assert_eq!(read, Err(BadDescriptor::Reserved));
+        let why = match at {
+            26 | 27 => BadDescriptor::Segment,
+            _ => BadDescriptor::Reserved,
+        };
+        assert_eq!(read, Err(why));
     }
     let whole = Descriptor {
         offset: 0,

@@ -76,7 +76,7 @@ pub(super) enum Event {
     Counter(Counter),
     /// One end of a stream socket pair, whose other end an untrusted peer has. Not an eventfd: that one is a single open file, of which the
     /// peer could clear O_NONBLOCK. Not a pipe: writing to a dead reader raises a signal.
-    Socket(OwnedFd),
+    Socket(Own),
 }
 
 /// Counters for doorbells that are made when no number is left: see [`reserve`], without which there are none.

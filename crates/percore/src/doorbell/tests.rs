@@ -1,7 +1,7 @@
 //! Tests of the doorbell: contract, two threads, over shared memory.
 
 use super::{AWAKE, Doorbell, Sleep, Word, socket_pair};
-use crate::{clock, sync::Ordering};
+use crate::{clock, own::Own, sync::Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{ptr::NonNull, sync::atomic::AtomicU64, time::Duration};
 
@@ -114,9 +114,9 @@ fn no_wake_up_is_lost_between_two_threads() {
 fn two_views(word: &Word) -> (Doorbell, Doorbell) {
     let (here, there) = socket_pair().unwrap();
     // SAFETY: the word outlives the views (the callers') and is only used through them and atomically.
-    let sleeper = unsafe { Doorbell::from_raw(NonNull::from(word), here) };
+    let sleeper = unsafe { Doorbell::from_raw(NonNull::from(word), Own::keep(here)) };
     // SAFETY: as above.
-    let ringer = unsafe { Doorbell::from_raw(NonNull::from(word), there) };
+    let ringer = unsafe { Doorbell::from_raw(NonNull::from(word), Own::keep(there)) };
     (sleeper, ringer)
 }
 
@@ -199,4 +199,30 @@ fn put_aside() {
     again.arm(Sleep::Fd);
     assert!(!readable(&again, 0) && again.ring() && readable(&again, 0));
     again.disarm();
+}
+
+/// A sleeper that stays armed over empty looks: it sees what it has to drain, and the descriptor does not stay readable.
+#[test]
+fn a_sleeper_that_stays_armed_is_told_of_what_it_has_to_drain() {
+    let word = Word::default();
+    let (sleeper, ringer) = two_views(&word);
+    assert!(!sleeper.is_rung(), "not armed");
+    sleeper.arm(Sleep::Fd);
+    assert!(!sleeper.is_rung());
+    assert!(ringer.ring());
+    assert!(sleeper.is_rung() && readable(&sleeper, 0));
+    sleeper.disarm();
+    assert!(!sleeper.is_rung() && !readable(&sleeper, 0));
+    // A ringer that was stopped half-way: what it sends late is owed, and drained.
+    sleeper.arm(Sleep::Fd);
+    assert_ne!(word.0.0.swap(AWAKE, Ordering::Release), AWAKE);
+    assert!(sleeper.is_rung());
+    sleeper.disarm();
+    sleeper.arm(Sleep::Fd);
+    ringer.event.signal();
+    assert!(sleeper.is_rung() && readable(&sleeper, 0), "owed");
+    sleeper.disarm();
+    sleeper.arm(Sleep::Fd);
+    assert!(!sleeper.is_rung() && !readable(&sleeper, 0));
+    sleeper.disarm();
 }
