@@ -15,6 +15,7 @@ use percore::{
     slab::Slab,
 };
 use proto::time::Instant;
+use rustix::io::fcntl_dupfd_cloexec;
 
 use super::{Link, LinkError, LinkRx, LinkTx, Queue, RxStatistics, TxStatistics};
 
@@ -34,7 +35,7 @@ impl Queue {
     /// # Errors
     /// When the process has no descriptor left: the receiving half has its own copy of the device's.
     pub fn of_one(device: impl LinkRx + LinkTx + 'static) -> io::Result<Self> {
-        let copy = |fd: BorrowedFd<'_>| Own::<OwnedFd>::open(|| fd.try_clone_to_owned());
+        let copy = |fd: BorrowedFd<'_>| Own::<OwnedFd>::open(|| Ok(fcntl_dupfd_cloexec(fd, 0)?));
         let fd = device.fd().map(copy).transpose()?;
         let device = Arc::new(mutex(&locks::DEVICE, device));
         Ok(Self {

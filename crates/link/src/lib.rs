@@ -1,7 +1,7 @@
 //! Links: where packets enter and leave, in bursts. A link knows nothing of protocols.
 //!
 //! `specification` reads what a person writes and opens it: [`wire`] (in memory), [`tap`] and [`packet`](mod@packet) (over the
-//! kernel), [`pcap`] (files), [`loopback`]. A link of your own is any `impl Link`.
+//! kernel), [`pcap`] (files), [`loopback`], [`lease`] (of another process). A link of your own is any `impl Link`.
 //!
 //! Programs take this crate from `netchan`, which has it as `netchan::link`.
 //!
@@ -34,6 +34,7 @@
 pub mod closed;
 mod datagrams;
 mod device;
+pub mod lease;
 #[doc(hidden)]
 pub mod lo;
 pub mod loopback;
@@ -208,6 +209,11 @@ pub trait Link: Send {
         Concurrency::Any
     }
 
+    /// What another process has lent with it, where it is one of a daemon's ([`lease`]): addresses that others have, too, and ports.
+    fn lease(&self) -> Option<Arc<dyn lease::Lease>> {
+        None
+    }
+
     /// How many queues it has: no more bells are made for it, and a stack whose regime leaves the number of its shards open has so many shards.
     fn queues(&self) -> usize {
         1
@@ -254,7 +260,8 @@ pub trait LinkRx: Send {
         None
     }
 
-    /// When `receive` may give something without being told (a delayed frame falls due); [`Instant::FAR`] if never.
+    /// When `receive` may give something without being told (a delayed frame falls due, or one is there); [`Instant::FAR`] if never. A thread that is about
+    /// to sleep asks this last: a queue whose [`Self::fd`] has to be made ready for a sleep does so here.
     fn next_event(&mut self) -> Instant {
         Instant::FAR
     }

@@ -6,13 +6,25 @@ mod nearest;
 mod tests;
 
 use std::{
-    fmt, fs::File, io, net::IpAddr, num::NonZeroU64, os::fd::OwnedFd, path::Path, str::FromStr,
+    fmt,
+    fs::File,
+    io,
+    net::IpAddr,
+    num::NonZeroU64,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    str::FromStr,
 };
 
 use netchan_base::{clock::Clock, limits::QUEUES_MAX, units};
 use proto::wire::ethernet::MacAddr;
 
-use super::{Link, loopback, packet, pcap, tap, wire};
+use super::{Link, lease, loopback, packet, pcap, tap, wire};
+
+/// Longest path of a socket, bytes (`sun_path` less the zero behind it).
+const PATH_MAX: usize = 107;
+/// Longest name of a daemon's link, bytes.
+const LINK_MAX: usize = 255;
 
 /// What a link is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,11 +39,20 @@ pub enum Kind {
     Pcap,
     /// To ourselves.
     Loop,
+    /// Lent by another process.
+    Daemon,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Wire, Self::Tap, Self::Packet, Self::Pcap, Self::Loop];
+    pub const ALL: [Self; 6] = [
+        Self::Wire,
+        Self::Tap,
+        Self::Packet,
+        Self::Pcap,
+        Self::Loop,
+        Self::Daemon,
+    ];
 
     /// Options every kind has.
     pub const COMMON: [&str; 3] = ["mtu", "mac", "capture"];
@@ -45,6 +66,7 @@ impl Kind {
             Self::Packet => "packet",
             Self::Pcap => "pcap",
             Self::Loop => "loop",
+            Self::Daemon => "daemon",
         }
     }
 
@@ -60,6 +82,7 @@ impl Kind {
             Self::Packet => &["offload", "queues"],
             Self::Pcap => &["pace"],
             Self::Loop => &["checksum"],
+            Self::Daemon => &["link"],
         }
     }
 
@@ -71,6 +94,7 @@ impl Kind {
             Self::Wire => "there is no name behind the `:`; write `wire:NAME`, or `wire`".into(),
             Self::Packet => "there is no name behind the `:`; which interface? Write `packet:eth0`".into(),
             Self::Pcap => "there is no name behind the `:`; which file? Write `pcap:FILE`".into(),
+            Self::Daemon => "there is no path behind the `:`; write `daemon:PATH`, or `daemon` for the usual one".into(),
         }
     }
 
@@ -198,6 +222,23 @@ pub fn adopt(
     clock: &Clock,
     mut handed: Vec<OwnedFd>,
 ) -> io::Result<Box<dyn Link>> {
+    let capture = specification.get("capture");
+    let file = match capture {
+        Some(_) if !handed.is_empty() => Some(File::from(handed.remove(0))),
+        _ => None,
+    };
+    let link = device(specification, handed)?;
+    let Some(path) = capture.map(Path::new) else {
+        return Ok(link);
+    };
+    Ok(Box::new(match file {
+        Some(file) => pcap::Capture::adopt(link, file, path, clock)?,
+        None => pcap::Capture::new(link, path, clock)?,
+    }))
+}
+
+/// The link itself, which nothing records.
+fn device(specification: &Specification, handed: Vec<OwnedFd>) -> io::Result<Box<dyn Link>> {
     let bad = |what| {
         io::Error::from(SpecificationError {
             specification: specification.to_string(),
@@ -205,11 +246,6 @@ pub fn adopt(
         })
     };
     let name = &specification.name;
-    let capture = specification.get("capture");
-    let file = match capture {
-        Some(_) if !handed.is_empty() => Some(File::from(handed.remove(0))),
-        _ => None,
-    };
     let link: Box<dyn Link> = match specification.kind {
         Kind::Wire => {
             let options = specification.wire_options().map_err(bad)?;
@@ -243,14 +279,15 @@ pub fn adopt(
             name,
             &specification.pcap_options().map_err(bad)?,
         )?),
+        Kind::Daemon => {
+            let options = specification.daemon_options().map_err(bad)?;
+            Box::new(match handed.is_empty() {
+                false => lease::LeasedLink::adopt(handed, &options)?,
+                true => lease::LeasedLink::open(&options)?,
+            })
+        }
     };
-    let Some(path) = capture.map(Path::new) else {
-        return Ok(link);
-    };
-    Ok(Box::new(match file {
-        Some(file) => pcap::Capture::adopt(link, file, path, clock)?,
-        None => pcap::Capture::new(link, path, clock)?,
-    }))
+    Ok(link)
 }
 
 impl Specification {
@@ -300,6 +337,11 @@ impl Specification {
             (Kind::Loop, name) if !name.is_empty() => {
                 return Err(format!("`loop` has no name, but here it is `{name}`"));
             }
+            (Kind::Daemon, path) if path.len() > PATH_MAX || path.contains('\0') => {
+                return Err(format!(
+                    "no socket can have the path `{path}`: it has at most {PATH_MAX} bytes, and no zero"
+                ));
+            }
             (Kind::Tap | Kind::Packet, name) => names::interface(name)?,
             _ => {}
         }
@@ -312,6 +354,7 @@ impl Specification {
             Kind::Loop => self.loop_options().map(drop),
             Kind::Packet => self.packet_options().map(drop),
             Kind::Pcap => self.pcap_options().map(drop),
+            Kind::Daemon => self.daemon_options().map(drop),
         }
     }
 
@@ -447,6 +490,26 @@ impl Specification {
             mtu: self.mtu(65_535)?,
             mac: self.mac()?,
             pace: pace.unwrap_or_default(),
+        })
+    }
+
+    pub(crate) fn daemon_options(&self) -> Result<lease::Options, String> {
+        if self.get("mac").is_some() {
+            return Err(
+                "option `mac`: the address on it is the daemon's, and cannot be another".into(),
+            );
+        }
+        let link = self.read("link", |name| match name {
+            "" => Err("which of the daemon's links? Write `link=nc0`".into()),
+            _ if name.len() > LINK_MAX => {
+                Err(format!("no link has a name of more than {LINK_MAX} bytes"))
+            }
+            _ => Ok(name.to_owned()),
+        })?;
+        Ok(lease::Options {
+            path: (!self.name.is_empty()).then(|| PathBuf::from(&self.name)),
+            link: link.unwrap_or_default(),
+            mtu: self.mtu(65_535)?,
         })
     }
 

@@ -46,6 +46,7 @@ use rustix::{
 
 use crate::{
     BURST, Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics, TxStatistics,
+    lease::Lease,
 };
 
 /// How long at most something lies here before it is in the file.
@@ -120,6 +121,10 @@ impl Link for Capture {
 
     fn concurrency(&self) -> Concurrency {
         self.link.concurrency()
+    }
+
+    fn lease(&self) -> Option<Arc<dyn Lease>> {
+        self.link.lease()
     }
 
     fn queues(&self) -> usize {

@@ -23,6 +23,8 @@ fn written_as_parsed() {
         "packet:eth0,mac=own",
         "loop",
         "loop,mtu=1500",
+        "daemon",
+        "daemon:/run/user/7/netchan/daemon.sock,link=nc0,mtu=1400,capture=x.pcapng",
         "tap:nc0,capture=/tmp/x.pcapng",
     ] {
         let specification = parse(text).unwrap_or_else(|e| panic!("{e}"));
@@ -48,8 +50,20 @@ fn wire_options_are_read() {
 }
 
 #[test]
+fn daemon_options_are_read() {
+    let options = |text| parse(text).unwrap().daemon_options().unwrap();
+    assert_eq!(options("daemon"), lease::Options::default());
+    let all = options("daemon:/tmp/d.sock,link=nc0,mtu=1400");
+    assert_eq!(all.path.as_deref(), Some(Path::new("/tmp/d.sock")));
+    assert_eq!((&*all.link, all.mtu), ("nc0", Some(1400)));
+}
+
+#[test]
 fn mistakes_are_named() {
-    wrong("", &["unknown kind", "wire, tap, packet, pcap, loop"]);
+    wrong(
+        "",
+        &["unknown kind", "wire, tap, packet, pcap, loop, daemon"],
+    );
     wrong("tun:nc0", &["unknown kind `tun`"]);
     for kind in ["xdp:eth0,queues=2", "shm:/path"] {
         wrong(kind, &["not supported yet", "tap"]);
@@ -79,6 +93,16 @@ fn mistakes_are_named() {
     wrong("packet", &["which interface"]);
     wrong("pcap", &["which file"]);
     wrong("loop:x", &["no name"]);
+    wrong("daemon,mac=02:00:00:00:00:01", &["`mac`", "the daemon's"]);
+    wrong("daemon,link=", &["`link`", "which of the daemon's links"]);
+    wrong("daemon,mtu=12", &["`mtu`", "68 to 65535"]);
+    wrong("daemon,offload=off", &["`daemon` takes", "link"]);
+    wrong("deamon", &["did you mean `daemon`?"]);
+    let path = "x".repeat(108);
+    wrong(&format!("daemon:{path}"), &["at most 107 bytes"]);
+    wrong("daemon:a\0b", &["no zero"]);
+    let link = "x".repeat(256);
+    wrong(&format!("daemon,link={link}"), &["`link`", "255"]);
     wrong("wire,delay=10", &["`delay`", "10ms"]);
     wrong("wire,loss=2", &["`loss`"]);
     wrong("wire,rate=fast", &["`rate`", "100mbit"]);
@@ -122,6 +146,7 @@ fn nothing_behind_a_colon_is_no_name() {
     wrong("wire:,loss=1%", &["no name behind the `:`", "`wire:NAME`"]);
     wrong("pcap:", &["which file?"]);
     wrong("loop:", &["nothing behind the `:`"]);
+    wrong("daemon:", &["no path behind the `:`", "`daemon`"]);
     assert!(parse("tap").is_ok() && parse("tap,mtu=9000").is_ok());
 }
 

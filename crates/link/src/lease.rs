@@ -1,0 +1,45 @@
+//! Leases: how a process that owns a link (`netchan daemon`) lends a part of it to an application, which runs the protocols itself.
+//!
+//! A lease is a pair of shared slabs and an edge ([`percore::edge`]), on which IP packets cross by name
+//! ([`netchan_base::descriptor`]), and a socket on which the application asks for ports ([`Request`]). The lender owns the memory, sees
+//! which packets are the lease's, and checks each one that leaves; the application has no frame header, no neighbours and no other address than the
+//! lender's.
+//!
+//! The far side's half is here: [`LeasedLink`] is a link like others. The lender's half is in `netchan`.
+
+mod client;
+mod device;
+mod terms;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+
+pub use client::{Client, default_path};
+pub use device::{LENDER, LeasedLink, Options};
+pub use terms::{
+    Answer, Binding, Cutting, FILES, MESSAGE_MAX, PortRange, Request, Terms, Transport, VERSION,
+};
+
+use proto::ip::address::Address;
+
+/// What was lent with a link.
+pub trait Lease: Send + Sync {
+    /// The lender's addresses on it, which it shares with other leases: what is for them goes out by the link all the same.
+    fn addresses(&self) -> Vec<Address>;
+
+    /// Asks for a port, at an address of the lender's or at all of them. It is the lease's until it ends. Waits for the answer, a second at most.
+    ///
+    /// # Errors
+    /// An errno, as bind(2) has it: EADDRINUSE, EACCES; ENETDOWN where the lender is gone or silent.
+    fn bind(&self, transport: Transport, address: SocketAddr) -> Result<(), i32>;
+
+    /// The ports for sockets that name none: those of the beginning, and what [`more_ports`](Self::more_ports) has added.
+    fn ports(&self) -> Vec<PortRange>;
+
+    /// Asks for more of them. Waits as [`bind`](Self::bind) does.
+    ///
+    /// # Errors
+    /// EADDRNOTAVAIL: there are no more; ENETDOWN.
+    fn more_ports(&self) -> Result<(), i32>;
+}

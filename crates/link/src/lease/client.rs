@@ -1,0 +1,428 @@
+//! The far side's end of the socket: what it asks, what was granted, and what it makes of a lender that is silent or says nonsense.
+
+use std::{
+    collections::HashSet,
+    env,
+    ffi::OsString,
+    io::{self, ErrorKind, IoSliceMut},
+    mem::MaybeUninit,
+    net::SocketAddr,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use netchan_base::locks;
+use percore::{
+    clock,
+    lock::{Mutex, mutex},
+    own::Own,
+    witness,
+};
+use proto::ip::address::Address;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+        SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, send, socket_with,
+        sockopt,
+    },
+};
+
+use super::{
+    Lease,
+    terms::{
+        Answer, Binding, FILES, LIST_MAX, MESSAGE_MAX, PortRange, Request, Terms, Transport,
+        VERSION,
+    },
+};
+
+/// How long an exchange may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE_NS: u64 = 1_000_000_000;
+
+/// Descriptors that there is room for in one message: more than are right, so that too many are noticed.
+const FILES_MOST: usize = 2 * FILES;
+
+/// The largest errno that Linux has (EHWPOISON).
+const ERRNO_MAX: i32 = 133;
+
+/// Most ranges of ports of a lease.
+const RANGES_MAX: usize = 4096;
+
+/// Characters of a lender's sentence that are passed on.
+const SENTENCE_MAX: usize = 300;
+
+/// Where a daemon of this user listens, unless it was told otherwise: in `/run` for root, else in the user's own directory for such things.
+#[must_use]
+pub fn default_path() -> PathBuf {
+    let user = rustix::process::geteuid().as_raw();
+    path_of(user, env::var_os("XDG_RUNTIME_DIR"))
+}
+
+/// The same for this `user`, with `$XDG_RUNTIME_DIR`, which counts where it is an absolute path (XDG Base Directory Specification).
+pub(super) fn path_of(user: u32, runtime: Option<OsString>) -> PathBuf {
+    let runtime = runtime.map(PathBuf::from).filter(|path| path.is_absolute());
+    let directory = match (user, runtime) {
+        (0, _) => "/run/netchan".into(),
+        (_, Some(runtime)) => runtime.join("netchan"),
+        (_, None) => PathBuf::from(format!("/tmp/netchan-{user}")),
+    };
+    directory.join("daemon.sock")
+}
+
+/// A connection to a lender.
+#[derive(Debug)]
+pub struct Client {
+    socket: Own,
+    /// Held for an exchange: answers that are owed. One that did not come in time comes before that of the next request.
+    owed: Mutex<u32>,
+}
+
+/// A message as it came.
+#[derive(Debug, Default)]
+struct Message {
+    text: Vec<u8>,
+    files: Vec<OwnedFd>,
+    /// Whether all of it came.
+    is_whole: bool,
+}
+
+impl Client {
+    /// Connects to the lender that listens at `path`.
+    ///
+    /// # Errors
+    /// Each says what to do: no lender is there, it has ended, it does not answer, this user may not.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let address = SocketAddrUnix::new(path).map_err(|e| explain(e.into()))?;
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let make = || Ok(socket_with(family, kind, SocketFlags::CLOEXEC, None)?);
+        let socket = Own::<OwnedFd>::open(make)?;
+        // A lender that is stopped, and whose queue of connections is full, does not hold us longer.
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(PATIENCE))?;
+        witness::sleeping("a daemon's socket");
+        loop {
+            match connect(&socket, &address) {
+                Ok(()) => return Ok(Self::of(socket)),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(explain(e.into())),
+            }
+        }
+    }
+
+    /// Goes on with a connection that another program made and left to this one.
+    #[must_use]
+    pub fn over(socket: OwnedFd) -> Self {
+        Self::of(Own::stay(socket))
+    }
+
+    pub(super) fn of(socket: Own) -> Self {
+        let owed = mutex(&locks::LEASE_SOCKET, 0);
+        Self { socket, owed }
+    }
+
+    /// Whether the lender is root or this user: another user may lay a socket where one is looked for.
+    ///
+    /// # Errors
+    /// `PermissionDenied` if it is not; the system's.
+    pub(super) fn check_user(&self) -> io::Result<()> {
+        let user = sockopt::socket_peercred(&self.socket)?.uid;
+        if user.is_root() || user == rustix::process::geteuid() {
+            return Ok(());
+        }
+        let user = user.as_raw();
+        let what = format!(
+            "user {user} has the daemon there, neither root nor this user; name the path (`daemon:PATH`) to use it all the same"
+        );
+        Err(io::Error::new(ErrorKind::PermissionDenied, what))
+    }
+
+    /// Asks for a lease of `link` (empty: the only one there is) for `program`.
+    ///
+    /// # Errors
+    /// The lender refuses, is gone or silent, or sends something else than terms and their descriptors.
+    pub fn attach(&self, link: &str, program: &str) -> io::Result<(Terms, [OwnedFd; FILES])> {
+        let request = Request::Attach {
+            version: VERSION,
+            link: link.to_owned(),
+            program: program.chars().take(LIST_MAX / 4).collect(), // a character has at most 4 bytes
+        };
+        let (terms, files) = match self.exchange(&request)? {
+            (Answer::Terms(terms), files) => (*terms, files),
+            (other, _) => return Err(unexpected(other)),
+        };
+        let files = <[OwnedFd; FILES]>::try_from(files).map_err(|files| {
+            let found = files.len();
+            garbage(format!(
+                "{found} descriptors came with its terms, not {FILES}"
+            ))
+        })?;
+        Ok((terms, files))
+    }
+
+    /// Asks for the terms once more.
+    ///
+    /// # Errors
+    /// As [`attach`](Self::attach)'s.
+    pub fn terms(&self) -> io::Result<Terms> {
+        match self.ask(&Request::Terms)? {
+            Answer::Terms(terms) => Ok(*terms),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// One request and its answer. Descriptors that come unasked are closed.
+    fn ask(&self, request: &Request) -> io::Result<Answer> {
+        self.exchange(request).map(|(answer, _)| answer)
+    }
+
+    fn exchange(&self, request: &Request) -> io::Result<(Answer, Vec<OwnedFd>)> {
+        let text = serde_json::to_vec(request)?;
+        if text.len() > MESSAGE_MAX {
+            let what = "the request is longer than a message may be";
+            return Err(io::Error::new(ErrorKind::InvalidInput, what));
+        }
+        let mut owed = self.owed.lock();
+        let until = clock::now_ns().saturating_add(PATIENCE_NS);
+        witness::sleeping("a daemon's answer");
+        self.put(&text, until)?;
+        *owed = owed.saturating_add(1);
+        loop {
+            let message = self.take(until)?;
+            *owed -= 1;
+            if *owed == 0 {
+                return read(message);
+            }
+        }
+    }
+
+    fn put(&self, text: &[u8], until: u64) -> io::Result<()> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        loop {
+            match send(&self.socket, text, flags) {
+                Ok(_) => return Ok(()), // packets go whole or not at all
+                Err(Errno::AGAIN) => self.wait(PollFlags::OUT, until)?,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(ended(Some(e))),
+            }
+        }
+    }
+
+    fn take(&self, until: u64) -> io::Result<Message> {
+        let mut text = vec![0; MESSAGE_MAX];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        loop {
+            self.wait(PollFlags::IN, until)?;
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MOST))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let mut into = [IoSliceMut::new(&mut text)];
+            let came = match recvmsg(&self.socket, &mut into, &mut control, flags) {
+                Ok(came) => came,
+                Err(Errno::AGAIN | Errno::INTR) => continue,
+                Err(e) => return Err(ended(Some(e))),
+            };
+            let mut message = Message::default();
+            for part in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(files) = part {
+                    message.files.extend(files);
+                }
+            }
+            if came.bytes == 0 {
+                return Err(ended(None));
+            }
+            message.is_whole = !(came.flags).intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+            text.truncate(came.bytes);
+            message.text = text;
+            return Ok(message);
+        }
+    }
+
+    /// Waits until the socket is ready for `what`, or at its end.
+    fn wait(&self, what: PollFlags, until: u64) -> io::Result<()> {
+        loop {
+            let left = Duration::from_nanos(until.saturating_sub(clock::now_ns()));
+            if left.is_zero() {
+                let what = "the daemon does not answer";
+                return Err(io::Error::new(ErrorKind::TimedOut, what));
+            }
+            let left = Timespec::try_from(left).map_err(|_| ErrorKind::InvalidInput)?;
+            let mut fds = [PollFd::new(&self.socket, what)];
+            match poll(&mut fds, Some(&left)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// What an answer says.
+fn read(message: Message) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    if !message.is_whole {
+        return Err(garbage(
+            "its answer, or what came with it, did not come whole: too long, or this process has no descriptors left".into(),
+        ));
+    }
+    let answer = serde_json::from_slice(&message.text)
+        .map_err(|e| garbage(format!("its answer is none: {e}")))?;
+    Ok((answer, message.files))
+}
+
+/// Why there is no connection.
+fn explain(error: io::Error) -> io::Error {
+    let what = match (error.kind(), error.raw_os_error()) {
+        (ErrorKind::NotFound | ErrorKind::NotADirectory, _) => {
+            "no daemon is there; start one with `netchan daemon`"
+        }
+        (ErrorKind::ConnectionRefused, _) => {
+            "the daemon that was there has ended; start one with `netchan daemon`"
+        }
+        (ErrorKind::PermissionDenied, _) => {
+            "not permitted: the socket, or a directory before it, keeps this user out"
+        }
+        (ErrorKind::WouldBlock | ErrorKind::TimedOut, _) => {
+            "the daemon does not take the connection: it is stopped, or has too many"
+        }
+        (_, Some(libc::EPROTOTYPE)) => "that is the socket of something else",
+        (_, Some(libc::ENAMETOOLONG)) => "the path is too long for a socket: 107 bytes at most",
+        _ => "cannot connect to a daemon",
+    };
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+fn ended(error: Option<Errno>) -> io::Error {
+    let error = error.map_or_else(String::new, |e| format!(": {e}"));
+    let what = format!("the daemon has ended{error}");
+    io::Error::new(ErrorKind::ConnectionAborted, what)
+}
+
+fn garbage(what: String) -> io::Error {
+    let what = format!("the daemon cannot be understood: {what}");
+    io::Error::new(ErrorKind::InvalidData, what)
+}
+
+/// The error that an answer is where another was due.
+fn unexpected(answer: Answer) -> io::Error {
+    match answer {
+        Answer::Refused { errno, why } => {
+            let kind = io::Error::from_raw_os_error(sound(errno)).kind();
+            io::Error::new(kind, format!("the daemon refuses: {}", sentence(&why)))
+        }
+        Answer::Terms(_) | Answer::Done | Answer::Ports(_) => {
+            garbage("it answers another question".into())
+        }
+    }
+}
+
+/// What another process says to people, so that it is one line of a bounded length.
+fn sentence(why: &str) -> String {
+    let printable = why.chars().filter(|c| !c.is_control());
+    printable.take(SENTENCE_MAX).collect()
+}
+
+/// An errno that there can be.
+fn sound(errno: i32) -> i32 {
+    if (1..=ERRNO_MAX).contains(&errno) {
+        errno
+    } else {
+        libc::EPROTO
+    }
+}
+
+/// The errno of an answer that grants nothing.
+fn refusal(answer: io::Result<Answer>) -> i32 {
+    match answer {
+        Ok(Answer::Refused { errno, why }) => {
+            let why = sentence(&why);
+            tracing::debug!(target: "netchan::link", errno, "the daemon refuses: {why}");
+            sound(errno)
+        }
+        Ok(_) => libc::EPROTO,
+        Err(e) => {
+            tracing::debug!(target: "netchan::link", "{e}");
+            match e.kind() {
+                ErrorKind::InvalidData => libc::EPROTO,
+                _ => libc::ENETDOWN,
+            }
+        }
+    }
+}
+
+/// A lease as the stack asks it. It lasts as long as this.
+#[derive(Debug)]
+pub(super) struct Leased {
+    client: Client,
+    addresses: Vec<Address>,
+    ports: Mutex<Vec<PortRange>>,
+    /// What was granted; held while more is asked for.
+    bound: Mutex<HashSet<Binding>>,
+}
+
+impl Leased {
+    pub(super) fn new(client: Client, addresses: Vec<Address>, ports: Vec<PortRange>) -> Self {
+        Self {
+            client,
+            addresses,
+            ports: mutex(&locks::LEASE_PORTS, ports),
+            bound: mutex(&locks::LEASE, HashSet::new()),
+        }
+    }
+}
+
+impl AsFd for Leased {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.client.as_fd()
+    }
+}
+
+impl Lease for Leased {
+    fn addresses(&self) -> Vec<Address> {
+        self.addresses.clone()
+    }
+
+    fn bind(&self, transport: Transport, address: SocketAddr) -> Result<(), i32> {
+        let binding = Binding { transport, address };
+        let mut bound = self.bound.lock();
+        if bound.contains(&binding) {
+            return Ok(());
+        }
+        match self.client.ask(&Request::Bind(binding)) {
+            Ok(Answer::Done) => {
+                bound.insert(binding);
+                Ok(())
+            }
+            answer => Err(refusal(answer)),
+        }
+    }
+
+    fn ports(&self) -> Vec<PortRange> {
+        self.ports.lock().clone()
+    }
+
+    fn more_ports(&self) -> Result<(), i32> {
+        let more = match self.client.ask(&Request::MorePorts) {
+            Ok(Answer::Ports(more)) => more,
+            answer => return Err(refusal(answer)),
+        };
+        let mut ports = self.ports.lock();
+        let before = ports.len();
+        for range in more.into_iter().filter(|range| range.is_sound()) {
+            let is_new = ports.iter().all(|old| range.1 < old.0 || old.1 < range.0);
+            if is_new && ports.len() < RANGES_MAX {
+                ports.push(range);
+            }
+        }
+        if ports.len() > before {
+            Ok(())
+        } else {
+            Err(libc::EADDRNOTAVAIL)
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What a lender and an application say to each other, as JSON in packets of a SOCK_SEQPACKET socket.
+//!
+//! The application asks, the lender answers each request once, in order. The first request is [`Request::Attach`]; with its answer come the files
+//! ([`FILES`]). When the socket closes the lease ends. Neither side believes the other: what is read is checked here, or where it is used.
+
+use std::net::SocketAddr;
+
+use percore::{edge::EdgeLayout, slab::SharedLayout};
+use proto::{ip::address::Address, wire::ethernet::MacAddr};
+use serde::{Deserialize, Serialize};
+
+use crate::Segmentation;
+
+/// The version of all of this.
+pub const VERSION: u32 = 1;
+
+/// Descriptors that come with [`Answer::Terms`] to [`Request::Attach`], in this order: the slab of packets to the application, that of packets from it,
+/// the edge's memory, the edge's socket.
+pub const FILES: usize = 4;
+
+/// Longest message, bytes.
+pub const MESSAGE_MAX: usize = 16 << 10;
+
+/// Most buffers of a slab, and bytes in each: both are more than a link uses, and bound what is allocated for them.
+const BUFFERS_MAX: u32 = 1 << 16;
+const BUFFER_BYTES_MAX: u32 = 1 << 17;
+
+/// Longest name of a program or a link, bytes; more addresses or ranges than this are no terms.
+pub(super) const LIST_MAX: usize = 256;
+
+/// What the application asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// A lease. Answer: [`Answer::Terms`] with [`FILES`] descriptors.
+    Attach {
+        /// [`VERSION`].
+        version: u32,
+        /// The link's name without its kind; empty: the only one.
+        link: String,
+        /// What the program is called, for people.
+        program: String,
+    },
+    /// The terms once more, for a program that goes on with an inherited lease. Answer: [`Answer::Terms`] without descriptors.
+    Terms,
+    /// A port. Answer: [`Answer::Done`].
+    Bind(Binding),
+    /// More ports for sockets that name none. Answer: [`Answer::Ports`], the added ones.
+    MorePorts,
+}
+
+/// A port that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Binding {
+    /// Of TCP or of UDP.
+    pub transport: Transport,
+    /// At which address; unspecified: at all of its family (of IPv6: of both). The port is not 0.
+    pub address: SocketAddr,
+}
+
+/// A protocol with ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// Ports of both protocols, first and last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortRange(pub u16, pub u16);
+
+impl PortRange {
+    /// How many ports these are; 0 where the last is before the first.
+    #[must_use]
+    pub fn count(self) -> u32 {
+        (u32::from(self.1) + 1).saturating_sub(self.0.into())
+    }
+
+    /// Whether it has ports, and 0 is not one of them.
+    pub(super) fn is_sound(self) -> bool {
+        self.0 > 0 && self.count() > 0
+    }
+}
+
+/// What the lender answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Answer {
+    /// The lease.
+    Terms(Box<Terms>),
+    /// It is so.
+    Done,
+    /// More ports.
+    Ports(Vec<PortRange>),
+    /// No.
+    Refused {
+        /// An errno.
+        errno: i32,
+        /// Why, in a sentence.
+        why: String,
+    },
+}
+
+/// A lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Terms {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The lender's link, as it was written (`tap:nc0`).
+    pub link: String,
+    /// Its link address.
+    pub mac: [u8; 6],
+    /// Largest IP packet, bytes.
+    pub mtu: usize,
+    /// What it does with more text than that: `none`, `carried`, `offloaded`, `offloaded_datagrams`.
+    pub segmentation: Cutting,
+    /// The lender's addresses on it, `10.77.0.2/24`.
+    pub addresses: Vec<String>,
+    /// The slab of packets to the application, encoded ([`SharedLayout`]).
+    pub inward: [u8; SharedLayout::ENCODED],
+    /// The slab of packets from it. All its buffers are lent from the beginning, each by its first name (generation 1).
+    pub outward: [u8; SharedLayout::ENCODED],
+    /// Slots of the edge's rings ([`EdgeLayout`]).
+    pub slots: u32,
+    /// Ports for sockets that name none.
+    pub ports: Vec<PortRange>,
+}
+
+/// [`Segmentation`], as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cutting {
+    /// [`Segmentation::None`].
+    None,
+    /// [`Segmentation::Carried`].
+    Carried,
+    /// [`Segmentation::Offloaded`], without datagrams.
+    Offloaded,
+    /// [`Segmentation::Offloaded`], with datagrams.
+    OffloadedDatagrams,
+}
+
+impl From<Segmentation> for Cutting {
+    fn from(segmentation: Segmentation) -> Self {
+        match segmentation {
+            Segmentation::None => Self::None,
+            Segmentation::Carried => Self::Carried,
+            Segmentation::Offloaded { datagrams: false } => Self::Offloaded,
+            Segmentation::Offloaded { datagrams: true } => Self::OffloadedDatagrams,
+        }
+    }
+}
+
+impl From<Cutting> for Segmentation {
+    fn from(cutting: Cutting) -> Self {
+        match cutting {
+            Cutting::None => Self::None,
+            Cutting::Carried => Self::Carried,
+            Cutting::Offloaded => Self::Offloaded { datagrams: false },
+            Cutting::OffloadedDatagrams => Self::Offloaded { datagrams: true },
+        }
+    }
+}
+
+/// Terms that were read, each part checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Checked {
+    pub mac: MacAddr,
+    pub addresses: Vec<Address>,
+    pub inward: SharedLayout,
+    pub outward: SharedLayout,
+    pub edge: EdgeLayout,
+}
+
+impl Terms {
+    /// Checks what was read.
+    ///
+    /// # Errors
+    /// What cannot be, in words.
+    pub(super) fn check(&self) -> Result<Checked, String> {
+        if self.version != VERSION {
+            let version = self.version;
+            return Err(format!(
+                "it speaks version {version} of leases, this program {VERSION}"
+            ));
+        }
+        if self.link.len() > LIST_MAX || self.link.contains(char::is_control) {
+            return Err("its link has a name that no link has".into());
+        }
+        if self.addresses.len() > LIST_MAX || self.ports.len() > LIST_MAX {
+            return Err(format!(
+                "it has more than {LIST_MAX} addresses or ranges of ports"
+            ));
+        }
+        let mac = MacAddr(self.mac);
+        if !mac.is_unicast() {
+            return Err(format!("its link address {mac} is not that of one station"));
+        }
+        if !(68..=65_535).contains(&self.mtu) {
+            return Err(format!("its MTU of {} bytes is none", self.mtu));
+        }
+        if let Some(PortRange(first, last)) = self.ports.iter().find(|range| !range.is_sound()) {
+            return Err(format!("its ports {first} to {last} are none"));
+        }
+        let read = |text: &String| {
+            text.parse::<Address>()
+                .map_err(|e| format!("its address {text:?}: {e}"))
+        };
+        Ok(Checked {
+            mac,
+            addresses: self.addresses.iter().map(read).collect::<Result<_, _>>()?,
+            inward: self.slab(&self.inward)?,
+            outward: self.slab(&self.outward)?,
+            edge: EdgeLayout::new(self.slots).ok_or("its rings have no size that rings have")?,
+        })
+    }
+
+    fn slab(&self, bytes: &[u8; SharedLayout::ENCODED]) -> Result<SharedLayout, String> {
+        let layout = SharedLayout::decode(bytes).map_err(|e| format!("its slab: {e}"))?;
+        let (buffers, size) = (layout.buffers(), layout.buffer_bytes());
+        if buffers > BUFFERS_MAX || size > BUFFER_BYTES_MAX {
+            return Err(format!(
+                "its slab: {buffers} buffers of {size} bytes are too many"
+            ));
+        }
+        if (size as usize) < self.mtu {
+            return Err(format!(
+                "its slab: buffers of {size} bytes are shorter than its MTU of {} bytes",
+                self.mtu
+            ));
+        }
+        Ok(layout)
+    }
+}

@@ -1,0 +1,5 @@
+//! The far side of a lease against a lender that does what a test says, also what a lender should not do.
+
+mod asking;
+mod lender;
+mod passing;
