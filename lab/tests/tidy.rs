@@ -66,6 +66,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
                 &[
                     "counters",
                     "emit",
+                    "ephemeral",
                     "errno",
                     "flow",
                     "giant",

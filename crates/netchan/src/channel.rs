@@ -3,9 +3,11 @@
 //! A backlog is its first ring alone, where a link calls the shard unless another thread holds it.
 
 mod background_call;
+mod lease;
 mod packets;
 
 pub use background_call::{BackgroundCall, BackgroundPoller};
+pub use lease::{LeaseCore, LeaseEnd, LeaseFiles, LeaseSource, Taken, lease};
 pub use packets::{PacketChannelCore, PacketEnd, PacketProtocol, packet_channel};
 
 use std::sync::Arc;

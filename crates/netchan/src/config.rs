@@ -5,6 +5,7 @@
 mod example;
 mod file;
 pub(crate) mod keys;
+mod lease;
 mod module;
 mod problem;
 mod route;
@@ -21,6 +22,7 @@ use std::{
 
 use proto::tcp::SynCookies;
 
+pub use lease::LeaseConfig;
 pub use module::{ModuleConfig, ModuleKind};
 use proto::tcp::{CongestionControl, EcnMode, FastOpenMode, IcmpWhileConnecting, MtuProbing};
 pub use route::RouteConfig;
@@ -77,6 +79,8 @@ pub struct Config {
     pub log: LogConfig,
     /// `[[module]]`, in the order of the file, which is the order in which they see a packet.
     pub modules: Vec<ModuleConfig>,
+    /// `[[lease]]`: ports below 1024 that `netchan daemon` gives to others than root.
+    pub leases: Vec<LeaseConfig>,
 }
 
 /// One `[[link]]`.

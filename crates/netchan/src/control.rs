@@ -1,7 +1,7 @@
 //! The control socket: how `netchan show` and `netchan trace` ask a running stack for facts from outside, and `netchan address`, `route`, `set` and `module`
 //! for changes.
 //!
-//! A stack that was told to [`serve`] answers on a UNIX socket `PID.sock` in a directory that only its user can enter:
+//! A stack that was told to [`serve`] answers on a UNIX socket `PID.sock`, to which only its user can connect, in a directory that no other can write to:
 //! `$XDG_RUNTIME_DIR/netchan`, else (root) `/run/netchan`, else `/tmp/netchan-UID`. A request is one line, `hello`,
 //! `show TOPIC`, `trace REQUEST` or `change JSON` (a [`Change`]); the answer is one line of JSON, `{"ok": …}` or `{"error": "…"}`, and the end of the stream.
 //! To `capture JSON` there is no end: see [`capture`]. `inject JSON` is the other way: see [`inject`].
@@ -39,7 +39,7 @@ pub use trust::strangers;
 pub(crate) use trust::user_of;
 
 /// What can be asked for.
-pub const TOPICS: [&str; 20] = [
+pub const TOPICS: [&str; 21] = [
     "links",
     "addresses",
     "groups",
@@ -60,6 +60,7 @@ pub const TOPICS: [&str; 20] = [
     "rules",
     "flows",
     "taps",
+    "leases",
 ];
 
 /// Longest request, bytes, its line feed included: the rules of a module.
@@ -529,7 +530,7 @@ fn search_directories() -> Vec<PathBuf> {
     places
 }
 
-/// Makes `directory`, or checks that it is ours alone.
+/// Makes `directory`, or checks that it is ours and that no other puts a socket there. Others may enter: a daemon's socket may lie beside ours.
 fn make_private(directory: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(directory) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -537,7 +538,7 @@ fn make_private(directory: &Path) -> io::Result<()> {
     }
     let found = fs::symlink_metadata(directory)?;
     let user = rustix::process::geteuid().as_raw();
-    if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
+    if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!(

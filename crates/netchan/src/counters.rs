@@ -54,6 +54,12 @@ counters! {
     PacketChannelIn = "packet_channel_in",
     /// Packets sent by packet channels.
     PacketChannelOut = "packet_channel_out",
+    /// Packets given to applications that have leases.
+    LeaseIn = "lease_in",
+    /// Packets of such applications that passed the check.
+    LeaseOut = "lease_out",
+    /// Descriptors and returned names of such applications that cannot be.
+    LeaseNonsense = "lease_nonsense",
     /// ARP packets taken in.
     ArpIn = "arp_in",
     /// Connections opened by us.
@@ -202,6 +208,8 @@ counters! {
     DropPacketChannelFull = "drop_packet_channel_full",
     /// Drop: a packet for a packet channel while less than a quarter of the buffers that it came in are free.
     DropPacketChannelBuffers = "drop_packet_channel_buffers",
+    /// Drop: a packet for an application with a lease that has left no buffer for it.
+    DropLeaseFull = "drop_lease_full",
     /// Drop: the shard's channel from the link is full.
     DropChannelFull = "drop_channel_full",
     /// Drop: another thread holds the shard, and the link's part of its backlog is full.

@@ -5,6 +5,7 @@
 mod assignment;
 mod counters;
 mod emit;
+mod ephemeral;
 mod errno;
 mod flow;
 mod giant;
@@ -41,7 +42,7 @@ pub mod steps;
 mod skips;
 
 pub use driver::{module, network::LinkFacts};
-pub use net::{Builder, Net, Tcp, Threads, Udp};
+pub use net::{Builder, Lent, Net, Tcp, Threads, Udp};
 #[doc(inline)]
 pub use netchan_base::{Clock, clock, limits, locks, packet, units};
 #[doc(inline)]

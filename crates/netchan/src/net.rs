@@ -2,6 +2,7 @@
 
 mod builder;
 mod from_config;
+mod lending;
 pub(crate) mod live;
 mod modules;
 mod parts;
@@ -17,6 +18,7 @@ use std::{fmt, io, net::IpAddr, sync::Arc, time::Duration};
 pub(crate) use self::sockets::first_of;
 pub use self::{
     builder::{Builder, Threads},
+    lending::Lent,
     sockets::{Tcp, Udp},
 };
 use crate::{

@@ -15,6 +15,7 @@ mod stages;
 
 use self::look::{Busy, Look};
 use crate::{
+    channel::LeaseCore,
     counters::Counter,
     driver::{
         module::{Rows, registry::Entry},
@@ -61,6 +62,7 @@ pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
         "stages" => stages::rows(stack, look),
         "trace" => vec![trace::summary()],
         "taps" => taps(stack),
+        "leases" => leases(stack),
         _ => return None,
     }))
 }
@@ -250,6 +252,24 @@ fn neighbors(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
 }
 
 /// Depth of every channel, both ways, from whichever end can be looked at; then those between links, where packets are forwarded.
+fn leases(stack: &Stack) -> Vec<Value> {
+    let row = |lease: &Arc<LeaseCore>| {
+        let ports = lease.ports.lock().to_string();
+        json!({
+            "number": lease.number,
+            "holder": lease.holder,
+            "link": stack.control.host.network().interfaces[lease.link].device(),
+            "ports": ports,
+            "packets_in": lease.packets_in.read(),
+            "packets_out": lease.packets_out.read(),
+            "drops": lease.drops.read(),
+            "refused": lease.refused.read(),
+            "nonsense": lease.nonsense.read(),
+        })
+    };
+    stack.leases().iter().map(row).collect()
+}
+
 fn channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = shard_channels(stack, look);
     let net = stack.control.host.network();

@@ -12,6 +12,8 @@ pub(crate) mod directory;
 pub(crate) mod driver_side;
 mod forward;
 mod hold;
+pub(crate) mod leased;
+mod lending;
 pub(crate) mod link_leader;
 mod moving;
 mod packet_channels;
@@ -214,7 +216,13 @@ impl Stack {
         let any_port = request.address.port() == 0;
         for _ in 0..if any_port { limits::BIND_TRIES } else { 1 } {
             // From here on connect(2) chooses this port no more; what chose it before is in its shard.
-            let (id, address) = self.control.directory.bind(request)?;
+            let bound = self.bind_once(request);
+            let (id, address) = match bound {
+                Err(libc::EADDRINUSE) if any_port && self.lease_more_ports() => {
+                    self.bind_once(request)
+                }
+                other => other,
+            }?;
             let request = BindRequest {
                 address,
                 reuse_address: request.reuse_address && !any_port,
@@ -222,11 +230,20 @@ impl Stack {
                 ..request
             };
             if request.kind != Kind::Stream || self.has_no_connection_at(&request) {
+                if !any_port && let Err(errno) = self.lease_port(&request) {
+                    self.control.directory.change(id, PortChange::Release);
+                    return Err(errno);
+                }
                 return Ok((id, address));
             }
             self.control.directory.change(id, PortChange::Release);
         }
         Err(libc::EADDRINUSE)
+    }
+
+    fn bind_once(&self, request: BindRequest) -> Result<(u64, SocketAddr), i32> {
+        let ports = self.control.host.live.read().ports.clone();
+        self.control.directory.bind(request, &ports)
     }
 
     /// What is bound as `wish` says starts to listen.

@@ -58,6 +58,8 @@ pub fn text() -> String {
             }
         }
     }
+    out.push_str("#[[lease]]\n\n");
+    keys::of("lease").for_each(|key| said(&mut out, key, key.value, "#"));
     out
 }
 

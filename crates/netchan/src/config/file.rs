@@ -9,7 +9,7 @@ use toml::{
 };
 
 use super::{
-    Config, LinkConfig, RouteConfig, keys, module,
+    Config, LinkConfig, RouteConfig, keys, lease, module,
     problem::{Problem, problem},
 };
 use crate::link::specification::{self, Kind, Specification};
@@ -51,6 +51,11 @@ pub fn parse(text: &str) -> Result<Config, Problem> {
             "module" => {
                 for file in &keys::typed::<Vec<module::Module>>(value)? {
                     config.modules.push(module::read(file, &config.modules)?);
+                }
+            }
+            "lease" => {
+                for file in &keys::typed::<Vec<lease::Lease>>(value)? {
+                    config.leases.push(lease::read(file, config.leases.len())?);
                 }
             }
             table @ ("tcp" | "udp" | "icmp" | "run" | "log") => {
@@ -105,7 +110,9 @@ fn links(config: &mut Config, files: &[Link]) -> Result<(), Problem> {
         let link = link(file)?;
         let same = |other: &LinkConfig| {
             let (a, b) = (&other.specification, &link.specification);
-            (a.kind, &a.name) == (b.kind, &b.name) && !a.name.is_empty() && a.kind != Kind::Wire
+            // Two ends of a wire, two links of a daemon.
+            let may_be_two = matches!(a.kind, Kind::Wire | Kind::Daemon);
+            (a.kind, &a.name) == (b.kind, &b.name) && !a.name.is_empty() && !may_be_two
         };
         if config.links.iter().any(same) {
             return Err(problem(

@@ -31,12 +31,14 @@ pub struct Key {
     pub meaning: &'static str,
     /// When it changes.
     pub changes: Changes,
-    /// Puts its value into the configuration; `None`: read with its table, a struct of `file.rs` or `module.rs`.
+    /// Puts its value into the configuration; `None`: read with its table, a struct of `file.rs`, `module.rs` or `lease.rs`.
     read: Option<Read>,
 }
 
 /// What stands in the file beside the keys of the top level: `keys` has theirs.
-pub const TABLES: [&str; 7] = ["link", "tcp", "udp", "icmp", "run", "log", "module"];
+pub const TABLES: [&str; 8] = [
+    "link", "tcp", "udp", "icmp", "run", "log", "module", "lease",
+];
 
 type Read = fn(&mut Config, Spanned<DeValue<'_>>) -> Result<(), Problem>;
 
@@ -85,7 +87,7 @@ pub fn all() -> impl Iterator<Item = &'static Key> {
         rows::RUN,
         rows::LOG,
     ];
-    let lists = [lists::LINK, lists::ROUTE, lists::MODULE];
+    let lists = [lists::LINK, lists::ROUTE, lists::MODULE, lists::LEASE];
     tables.into_iter().chain(lists).flatten()
 }
 

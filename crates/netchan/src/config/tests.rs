@@ -708,6 +708,7 @@ fn the_parser_and_the_table_have_the_same_keys() {
         ("run", "[run]"),
         ("log", "[log]"),
         ("module", "[[module]]"),
+        ("lease", "[[lease]]"),
     ] {
         let mut known = keys_of(header);
         known.retain(|key| !(table.is_empty() && keys::TABLES.contains(&&**key)));
@@ -773,9 +774,11 @@ fn the_example_is_valid_and_has_every_key() {
     let text = Config::example();
     let as_it_is = Config::parse(&text, "example").unwrap();
     assert!(as_it_is.links.is_empty() && as_it_is.modules.is_empty());
+    assert!(as_it_is.leases.is_empty());
     let on = switched_on(&text);
     let whole = Config::parse(&on, "example").unwrap_or_else(|e| panic!("{e}\n{on}"));
     assert_eq!((whole.links.len(), whole.modules.len()), (1, 4));
+    assert_eq!(whole.leases.len(), 1);
     // The key that goes in place of another does.
     let swapped = on
         .lines()
@@ -884,6 +887,7 @@ fn the_document_has_the_tables_of_keys() {
         ("run", "<!-- keys of run -->"),
         ("log", "<!-- keys of log -->"),
         ("module", "<!-- keys of module -->"),
+        ("lease", "<!-- keys of lease -->"),
     ] {
         let (before, rest) = made.split_once(mark).expect(mark);
         let rest = rest.trim_start();

@@ -17,7 +17,11 @@ use percore::{
     lock::{Mutex, mutex},
     own::Own,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{Mode, fchmod},
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -28,6 +32,8 @@ use crate::{locks, sys};
 
 /// Clients served at a time; more wait in the listen queue.
 const CLIENTS_MAX: usize = 16;
+/// Clients that wait in the listen queue.
+const BACKLOG: i32 = 128;
 /// Room for the note that an answer is not whole.
 const OMITTED_MAX: usize = 64;
 /// A client that has neither asked nor taken its answer by then is dropped.
@@ -113,13 +119,21 @@ fn bind_in(directory: &Path) -> io::Result<(Own<UnixListener>, PathBuf)> {
             }
             fs::remove_file(&path)?; // an earlier process had our number
         }
-        let listener = Own::keep(UnixListener::bind(&path)?);
-        listener.set_nonblocking(true)?;
-        return Ok((listener, path));
+        return Ok((Own::keep(listen(&path)?), path));
     }
     Err(io::Error::other(format!(
         "{STACKS_MAX} stacks of this process have one already"
     )))
+}
+
+/// A socket at `path` to which its owner alone can connect, from its first moment: bind(2) gives the file the mode that the socket has.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
 }
 
 fn start(
@@ -220,7 +234,7 @@ impl<P: Answers> Server<P> {
     }
 
     fn accept(&mut self) {
-        // Access is the directory's business: it lets in its owner and root.
+        // Access is the socket's business: it lets in its owner and root.
         let Ok((stream, _)) = self.listener.accept() else {
             return;
         };

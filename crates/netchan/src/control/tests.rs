@@ -72,6 +72,8 @@ fn facts_come_out_whole() {
     let control = serve_in(&place.0, MadeUp).unwrap();
     let mode = fs::metadata(&place.0).unwrap().mode();
     assert_eq!(mode & 0o777, 0o700);
+    let mode = fs::metadata(control.path()).unwrap().mode();
+    assert_eq!(mode & 0o177, 0, "others may connect");
     let stack = only(&place.0);
     assert_eq!(
         (stack.pid, stack.path.as_path()),
@@ -291,12 +293,17 @@ fn another_users_socket_is_not_asked() {
 }
 
 #[test]
-fn a_directory_open_to_others_is_not_used() {
+fn a_directory_that_others_write_to_is_not_used() {
     let place = Place::new();
     fs::create_dir(&place.0).unwrap();
-    fs::set_permissions(&place.0, fs::Permissions::from_mode(0o777)).unwrap();
-    let refused = serve_in(&place.0, MadeUp).unwrap_err();
-    assert!(refused.to_string().contains("mode 0700"), "{refused}");
+    for mode in [0o777, 0o770, 0o702] {
+        fs::set_permissions(&place.0, fs::Permissions::from_mode(mode)).unwrap();
+        let refused = serve_in(&place.0, MadeUp).unwrap_err();
+        assert!(refused.to_string().contains("mode 0700"), "{refused}");
+    }
+    // To be seen is no harm: the socket lets no other user in.
+    fs::set_permissions(&place.0, fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(serve_in(&place.0, MadeUp).is_ok());
     let link = Place::new();
     std::os::unix::fs::symlink("/", &link.0).unwrap();
     assert!(serve_in(&link.0, MadeUp).is_err());

@@ -53,9 +53,11 @@ impl Trusted {
     }
 }
 
-/// The user that a process runs as.
+/// The user that a process runs as. Not the owner of its directory in /proc: where it has given up root's rights that is still root.
 pub(crate) fn user_of(pid: u32) -> Option<u32> {
-    fs::metadata(format!("/proc/{pid}")).ok().map(|m| m.uid())
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_whitespace().nth(1)?.parse().ok() // real, effective, saved
 }
 
 /// Processes of other users in which a stack runs, with their users: they have a thread that says so. (Root's sockets lie where others cannot go.)

@@ -8,6 +8,7 @@ use proto::{ip::keyed::Seed, tcp};
 use crate::{
     assignment::ShardAssignment,
     driver::{groups::Groups, network::Network, settings},
+    ephemeral::EphemeralPorts,
     flow::FlowHash,
     moved::Moved,
     tap::Taps,
@@ -52,6 +53,8 @@ pub struct Live {
     pub tcp: Arc<tcp::Config>,
     /// ICMP errors to others are rate limited.
     pub limits_icmp: bool,
+    /// Where the ports of sockets that name none are chosen from.
+    pub ports: Arc<EphemeralPorts>,
 }
 
 /// The networks as they were at one moment, for a socket call.
@@ -126,6 +129,7 @@ impl Host {
             groups: view.groups.clone(),
             tcp: view.tcp.clone(),
             limits_icmp: view.limits_icmp,
+            ports: view.ports.clone(),
             view,
             host: self.clone(),
         }
@@ -143,6 +147,8 @@ pub struct HostView {
     pub tcp: Arc<tcp::Config>,
     /// Whether ICMP errors to others are rate limited.
     pub limits_icmp: bool,
+    /// Where ports are chosen from.
+    pub ports: Arc<EphemeralPorts>,
     view: View<Live>,
     host: Arc<Host>,
 }
@@ -171,5 +177,6 @@ impl HostView {
         self.groups.clone_from(&self.view.groups);
         self.tcp.clone_from(&self.view.tcp);
         self.limits_icmp = self.view.limits_icmp;
+        self.ports.clone_from(&self.view.ports);
     }
 }

@@ -5,6 +5,7 @@
 mod groups;
 mod hops;
 pub mod host_work;
+mod leases;
 mod neighbors;
 mod networks;
 mod next_hop;
@@ -115,6 +116,8 @@ pub struct Interface {
     pub channels: Vec<TransmitEnd>,
     /// Where it begins with them: the one behind the one that took the last place of a full link.
     pub first_channel: usize,
+    /// What applications with leases send by it.
+    pub leases: leases::Leases,
     /// The ends of the channels from the links, one for each, where packets are forwarded.
     pub forward_rings: Vec<Consumer<Packet>>,
     /// Modules that look at what goes out.
@@ -160,8 +163,10 @@ impl Interface {
         let seed = Seed([u64::from(number) ^ host.seed.0[0], host.seed.0[1]]);
         let mut random = Random::new(seed.derive(1));
         let facts = &host.net.interfaces[usize::from(number)];
+        // A lease's addresses are claimed, and its groups joined, by the lender.
+        let is_lease = facts.lender.is_some();
         let claims = (facts.addresses.iter())
-            .filter(|a| !a.ip().is_loopback())
+            .filter(|a| !is_lease && !a.ip().is_loopback())
             .map(|a| claim(a.ip(), now, &mut random))
             .collect();
         let (buffers, elsewhere, reassembled) = match (id.nth.number, host.forwarding) {
@@ -179,7 +184,10 @@ impl Interface {
             writer: id.writer + 1,
             neighbors: neighbor::Table::new(neighbor::Config::default(), seed),
             hops: Hops::new(),
-            groups: groups::Groups::new(seed, facts),
+            groups: match is_lease {
+                true => groups::Groups::none(),
+                false => groups::Groups::new(seed, facts),
+            },
             actions: Vec::with_capacity(64),
             claims,
             conflicts: 0,
@@ -190,6 +198,7 @@ impl Interface {
             elsewhere: VecDeque::with_capacity(elsewhere),
             channels,
             first_channel: 0,
+            leases: leases::Leases::default(),
             forward_rings: Vec::new(),
             modules: HookChain::empty(Point::Out),
             limiter: Limiter::new(limit::Config::default(), seed.derive(2)),

@@ -33,15 +33,17 @@ pub struct InterfaceFacts {
     pub segmentation: Segmentation,
     /// Our addresses on it.
     pub addresses: Addresses,
+    /// Where it is a lease: the lender's link address. Whatever the destination, the lender finds the next hop, and other applications have our
+    /// addresses, too.
+    pub lender: Option<MacAddr>,
 }
 
 impl InterfaceFacts {
     /// Its name as programs know interfaces (SO_BINDTODEVICE, SIOCGIFNAME): without the kind of link.
     pub fn device(&self) -> &str {
-        let name = self
-            .name
-            .split_once(':')
-            .map_or(&*self.name, |(_, name)| name);
+        // The name of a daemon's link stands behind that link's own kind.
+        let named = (self.name.strip_prefix("daemon:")).unwrap_or(&self.name);
+        let name = named.split_once(':').map_or(named, |(_, name)| name);
         name.split(',').next().unwrap_or(name)
     }
 }
@@ -111,10 +113,11 @@ impl Network {
     /// What becomes of more payload to `remote` than a packet on this interface may have. To an address of ours it takes a short cut: uncut and without
     /// checksums, as it never comes to the link.
     pub fn segmentation(&self, interface: u8, remote: IpAddr) -> Segmentation {
-        if self.is_local(remote) {
+        let facts = self.interfaces.get(usize::from(interface));
+        let is_lease = facts.is_some_and(|i| i.lender.is_some());
+        if self.is_local(remote) && !is_lease {
             return Segmentation::Offloaded { datagrams: false };
         }
-        let facts = self.interfaces.get(usize::from(interface));
         facts.map_or(Segmentation::None, |i| i.segmentation)
     }
 

@@ -1,6 +1,7 @@
 //! Steer, the classifier: whose is this packet? Checks what every packet must satisfy (link header, IP header, addresses),
 //! then: exact flow → by flow hash over the shards → the host's own work (ARP, NDP, ICMP, fragments).
 
+pub mod leases;
 pub mod pending_opens;
 pub mod table;
 
@@ -23,7 +24,7 @@ use proto::{
     },
 };
 
-use self::{pending_opens::PendingOpens, table::FlowTable};
+use self::{leases::LeaseTable, pending_opens::PendingOpens, table::FlowTable};
 use crate::flow::FlowKey;
 use crate::{
     channel::{PacketEnd, PacketProtocol, Request},
@@ -43,6 +44,8 @@ pub enum Verdict {
     Host(HostWork),
     /// To a packet channel, by the number of its end ([`Steer::packet_ends`]); starts at its IP header, too.
     Packet(usize),
+    /// To an application with a lease, by the number of its end ([`Steer::leases`]); starts at its IP header, too.
+    Lease(usize),
     /// To a packet channel of an EtherType; starts at its frame header. Its `meta` says where that ends.
     Frame(usize),
     /// On, to another host: it came in a frame for us, and its addresses may leave the link. Starts at its IP header, too.
@@ -130,6 +133,8 @@ pub struct Steer {
     last: LastFlow,
     /// This link's ends of packet channels.
     pub packet_ends: Vec<PacketEnd>,
+    /// Where the link is lent: which ports are leased, and the leases' ends.
+    pub leases: Option<Box<LeaseTable>>,
 }
 
 /// The flow that last passed [`Steer::quick`], as its packets name it. They come in runs: what was found out for one (its
@@ -180,6 +185,7 @@ impl Steer {
             nth: NthQueue::ONLY,
             last: LastFlow::NONE,
             packet_ends: Vec::new(),
+            leases: None,
         }
     }
 
@@ -255,7 +261,14 @@ impl Steer {
             (protocol, short(hash), self.interface, Flag::NO);
         meta.upper = 20;
         let [p0, p1, ..] = ports.to_le_bytes();
-        Some(self.verdict(host, hash, protocol, u16::from_be_bytes([p0, p1])))
+        let port = u16::from_be_bytes([p0, p1]);
+        if let Some(leases) = &self.leases {
+            let [.., d0, d1, d2, d3] = ends.to_le_bytes();
+            if let Some(end) = leases.find(protocol, [d0, d1, d2, d3].into(), port) {
+                return Some(Verdict::Lease(end));
+            }
+        }
+        Some(self.verdict(host, hash, protocol, port))
     }
 
     /// Checks the addresses of a packet of another flow than the last one's, and hashes it.
@@ -312,7 +325,9 @@ impl Steer {
                 return end.map(Verdict::Frame).ok_or(Counter::DropEtherType);
             }
         }
-        self.classify_ip(host, packet, header.ethertype == EtherType::IPV6, false)
+        // What another application of the lender's sends from our address to our address is no stranger's.
+        let is_lease = facts.lender.is_some();
+        self.classify_ip(host, packet, header.ethertype == EtherType::IPV6, is_lease)
     }
 
     /// A packet that starts at its IP header: from a frame, put together from fragments, or (`loopback`) from ourselves.
@@ -372,7 +387,16 @@ impl Steer {
         };
         let hash = host.flow_hash.hash(&key);
         packet.meta.flow = short(hash);
+        if let Some(end) = self.lease_of(&key) {
+            return Ok(Verdict::Lease(end));
+        }
         Ok(self.verdict(host, hash, key.protocol, key.local_port))
+    }
+
+    /// The end of the lease that a flow is of.
+    #[inline]
+    pub fn lease_of(&self, key: &FlowKey) -> Option<usize> {
+        (self.leases.as_ref()?).find(key.protocol, key.local, key.local_port)
     }
 
     /// Where a flow's packet goes: at once where that takes no memory but the packet's.

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{Arc, OnceLock, atomic::AtomicU64},
 };
 
 use percore::{
@@ -100,6 +100,7 @@ impl Parts {
                 gone,
                 told,
                 wakeups: AtomicU64::new(0),
+                lease_bells: OnceLock::new(),
             });
         }
         let sharing = buffers * limits::QUEUED_EIGHTHS / 8 / layout.shards;

@@ -11,7 +11,7 @@ use crate::{
     config::RouteConfig,
     driver::network::{InterfaceFacts, Network},
     errno::invalid,
-    link::{Link, lo::Lo},
+    link::{Link, lease::LENDER, lo::Lo},
 };
 
 /// A link, its addresses, its gateways and its other routes.
@@ -50,9 +50,25 @@ pub fn add_interface(net: &mut Network, plan: &LinkPlan) -> io::Result<()> {
         mtu_max: properties.mtu,
         segmentation: properties.segmentation,
         addresses: Addresses::new(),
+        lender: plan.link.lease().is_some().then_some(LENDER),
     });
+    let leased = plan.link.lease().map(|lease| lease.addresses());
     for address in &plan.addresses {
         net.add_address(number, *address).map_err(bad)?;
+    }
+    for address in leased.iter().flatten() {
+        // A link-local one has come with one of IPv6 already.
+        if !net.interfaces[number].addresses.is_local(address.ip()) {
+            net.add_address(number, *address).map_err(bad)?;
+        }
+    }
+    if leased.is_some() {
+        for family in [
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Ipv6Addr::UNSPECIFIED.into(),
+        ] {
+            net.add_route(number, (family, 0, 0), None).map_err(bad)?;
+        }
     }
     let defaults = plan.gateways.iter().map(|&g| RouteConfig::default_via(g));
     for route in defaults.chain(plan.routes.iter().copied()) {

@@ -36,16 +36,17 @@ use crate::{
     errno::invalid,
     flow::FlowHash,
     limits,
-    link::Link,
+    link::{Link, lease::Lease},
     locks, memory,
     moved::Moved,
     net::{live, modules},
     regime::{Layout, Regime},
     stack::{
         Stack,
-        control_plane::ControlPlane,
+        control_plane::{ControlPlane, Lending},
         directory::Directory,
         driver_side::{DriverSide, Lane},
+        leased::ephemeral_ports,
         socket_side::SocketSide,
         watch::Watch,
         worker,
@@ -61,22 +62,16 @@ impl Builder {
     /// `InvalidInput` for settings that contradict each other or are not in this version; the system's when it has no memory or threads.
     pub fn start(mut self) -> io::Result<Net> {
         let modules = std::mem::take(&mut self.modules);
-        self.add_loopback()?;
         let claim = self.handed.claim.take();
-        let (layout, degraded) = self.layout_for(&modules)?;
-        self.may_sleep()?;
+        let (layout, degraded) = self.prepare(&modules)?;
         let threaded = self.threads != Threads::Caller;
-        let layout = match threaded {
-            true => layout,
-            false => layout.without_threads(),
-        };
-        self.prepare_trace()?;
         let stepped = self.threads == Threads::Stepped;
         let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
         let (moderation, background) = (self.moderation, self.background);
         let (choice, most, now) = (self.choice, self.memory, clock.now());
         let (forwarding_by, loopback_by) = (self.forwarding.1, self.loopback.1);
         memory::probe(limits::SPARE)?;
+        let leases = self.leases();
         let (host, links) = self.host(layout)?;
         let giant = Arc::new(Giant::new(layout.giant));
         let (host, owns_links) = (Arc::new(host), !threaded && layout.shards == 1);
@@ -108,6 +103,8 @@ impl Builder {
             directory,
             modules: registry,
             packet_channels: mutex(&locks::PACKET_CHANNELS, Vec::new()),
+            lent: mutex(&locks::LENT, Lending::default()),
+            leases: mutex(&locks::BORROWED, leases),
             counters: parts.counters,
             started: now,
             threads: mutex(&locks::THREADS, Vec::new()),
@@ -130,6 +127,25 @@ impl Builder {
         });
         run(&stack, control)?;
         Ok(Net::of(stack))
+    }
+
+    /// What it comes to, and why it runs under Giant if it was not asked to; all that can be wrong before anything is made is found here.
+    fn prepare(&mut self, modules: &[Boxed]) -> io::Result<(Layout, Option<String>)> {
+        self.add_loopback()?;
+        let (layout, degraded) = self.layout_for(modules)?;
+        self.may_sleep()?;
+        self.prepare_trace()?;
+        let layout = match self.threads {
+            Threads::Caller => layout.without_threads(),
+            Threads::Own | Threads::Stepped => layout,
+        };
+        Ok((layout, degraded))
+    }
+
+    /// What other processes lend with the links.
+    fn leases(&self) -> Vec<Arc<dyn Lease>> {
+        let links = self.links.iter();
+        links.filter_map(|plan| plan.link.lease()).collect()
     }
 
     fn prepare_trace(&self) -> io::Result<()> {
@@ -196,6 +212,7 @@ impl Builder {
                 .and_then(|number| u8::try_from(number).ok()),
             routes: route::Table::new(),
         };
+        let ports = ephemeral_ports(&self.leases());
         let mut links = Vec::new();
         for plan in self.links {
             add_interface(&mut net, &plan)?;
@@ -217,6 +234,7 @@ impl Builder {
                 net: Arc::new(net),
                 tcp: Arc::new(tcp),
                 limits_icmp: self.limits_icmp,
+                ports: Arc::new(ports),
             })),
             forwarding: self.forwarding.0,
             mss_clamp: self.mss_clamp,

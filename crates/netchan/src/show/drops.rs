@@ -61,10 +61,11 @@ const PLACES: &[(Counter, &str)] = &[
     (Counter::DropNotice, "shard/tcp/notices.rs shard/tcp/output.rs"),
     (Counter::DropPacketChannelFull, "channel/packets.rs"),
     (Counter::DropPacketChannelBuffers, "channel/packets.rs"),
+    (Counter::DropLeaseFull, "channel/lease.rs driver/steer/leases.rs"),
     (Counter::DropChannelFull, "stack/rx/hand_over.rs"),
     (Counter::DropBacklogFull, "stack/rx/hand_over.rs"),
     (Counter::DropLinkQueue, "driver/interface/next_hop.rs driver/interface/onward.rs driver/interface/transmit.rs"),
-    (Counter::DropCheck, "driver/interface/transmit.rs"),
+    (Counter::DropCheck, "driver/interface/leases.rs driver/interface/transmit.rs"),
     (Counter::DropNoRoute, "driver/forward.rs driver/interface/next_hop.rs driver/interface/onward.rs"),
     (Counter::DropNeighbor, "driver/interface/neighbors.rs driver/interface/next_hop.rs driver/interface/onward.rs"),
 ];

@@ -652,14 +652,20 @@ fn start(
     } else {
         0
     };
-    let mut opened = open(shard);
-    let mut at = shard;
-    for _ in 0..others {
-        if !matches!(opened, Err(libc::EADDRNOTAVAIL)) {
-            break;
+    let open_in_some = || {
+        let (mut opened, mut at) = (open(shard), shard);
+        for _ in 0..others {
+            if !matches!(opened, Err(libc::EADDRNOTAVAIL)) {
+                break;
+            }
+            at = (at + 1) % stack.sockets.cells.len();
+            opened = open(at);
         }
-        at = (at + 1) % stack.sockets.cells.len();
-        opened = open(at);
+        (at, opened)
+    };
+    let (mut at, mut opened) = open_in_some();
+    if port == 0 && matches!(opened, Err(libc::EADDRNOTAVAIL)) && stack.lease_more_ports() {
+        (at, opened) = open_in_some();
     }
     Ok((at, opened.map_err(error)?))
 }

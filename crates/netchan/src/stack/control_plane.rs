@@ -7,11 +7,21 @@ use proto::time::Instant;
 
 use super::{directory::Directory, watch::Watch};
 use crate::{
-    channel::PacketChannelCore,
+    channel::{LeaseCore, PacketChannelCore},
     counters::Counters,
     driver::{host::Host, module::registry::Registry},
+    link::lease::Lease,
     regime::{Regime, choice::Choice},
 };
+
+/// Leases of this stack's links.
+#[derive(Debug, Default)]
+pub struct Lending {
+    /// The number of the last one.
+    pub next: u64,
+    /// Those that are.
+    pub all: Vec<Arc<LeaseCore>>,
+}
 
 /// What the other two sides go by.
 pub(crate) struct ControlPlane {
@@ -30,6 +40,10 @@ pub(crate) struct ControlPlane {
     pub modules: Registry,
     /// What applications receive packets by that the stack does not speak.
     pub packet_channels: Mutex<Vec<Arc<PacketChannelCore>>>,
+    /// Parts of links that were lent to applications.
+    pub lent: Mutex<Lending>,
+    /// What was lent with this stack's links, where it is an application; nothing any more when the stack has ended.
+    pub leases: Mutex<Vec<Arc<dyn Lease>>>,
     pub counters: Arc<Counters>,
     pub started: Instant,
     pub threads: Mutex<Vec<JoinHandle<()>>>,

@@ -17,7 +17,9 @@ use crate::{
         binding::{BindRequest, PortChange},
     },
     assignment::ShardAssignment,
+    ephemeral::EphemeralPorts,
     limits::EPHEMERAL_PORTS,
+    link::lease::PortRange,
     locks,
 };
 
@@ -85,9 +87,19 @@ impl BoundPorts {
     }
 }
 
+/// What the directory's lock guards.
+struct Bound {
+    bindings: Vec<Binding>,
+    /// The id given last.
+    next: u64,
+    random: Random,
+    /// Ports that leases have for sockets that name none, of both protocols.
+    lent: Vec<PortRange>,
+}
+
 /// The bound ports of one stack.
 pub struct Directory {
-    bindings: Mutex<(Vec<Binding>, u64, Random)>,
+    bindings: Mutex<Bound>,
     /// Its TCP ports, for those that have no lock.
     pub tcp_ports: Arc<BoundPorts>,
     /// Where datagram sockets live, if each has a shard of its own.
@@ -100,7 +112,15 @@ impl Directory {
     /// None bound.
     pub fn new(seed: Seed, assignment: Option<Arc<ShardAssignment>>) -> Self {
         Self {
-            bindings: mutex(&locks::BINDINGS, (Vec::new(), 0, Random::new(seed))),
+            bindings: mutex(
+                &locks::BINDINGS,
+                Bound {
+                    bindings: Vec::new(),
+                    next: 0,
+                    random: Random::new(seed),
+                    lent: Vec::new(),
+                },
+            ),
             tcp_ports: Arc::default(),
             assignment,
             homes: mutex(&locks::HOMES, ()),
@@ -111,16 +131,29 @@ impl Directory {
     ///
     /// # Errors
     /// EADDRINUSE.
-    pub fn bind(&self, request: BindRequest) -> Result<(u64, SocketAddr), i32> {
+    pub fn bind(
+        &self,
+        request: BindRequest,
+        ports: &EphemeralPorts,
+    ) -> Result<(u64, SocketAddr), i32> {
         let mut guard = self.bindings.lock();
-        let (bindings, next, random) = &mut *guard;
+        let Bound {
+            bindings,
+            next,
+            random,
+            lent,
+        } = &mut *guard;
+        let is_lent = |port| lent.iter().any(|range| (range.0..=range.1).contains(&port));
         let mut address = request.address;
         if address.port() == 0 {
-            let (first, last) = (*EPHEMERAL_PORTS.start(), *EPHEMERAL_PORTS.end());
-            let count = u64::from(last - first) + 1;
+            let (first, last) = ports.indexes().into_inner();
+            let count = u64::from(last.saturating_sub(first)) + 1;
             let start = random.below(count);
             let free = (0..count).find_map(|step| {
-                let port = first + u16::try_from((start + step) % count).ok()?;
+                let port = ports.port(first + u16::try_from((start + step) % count).ok()?);
+                if port == 0 || is_lent(port) {
+                    return None;
+                }
                 address.set_port(port);
                 let request = BindRequest {
                     address,
@@ -134,7 +167,10 @@ impl Directory {
             address.set_port(free.ok_or(libc::EADDRINUSE)?);
         } else {
             let wanted = Binding::new(0, &request, address);
-            if bindings.iter().any(|b| conflicts(b, &wanted)) {
+            let has_ports = request.kind != Kind::Ping;
+            if has_ports && is_lent(address.port())
+                || bindings.iter().any(|b| conflicts(b, &wanted))
+            {
                 return Err(libc::EADDRINUSE);
             }
         }
@@ -148,13 +184,53 @@ impl Directory {
         Ok((*next, address))
     }
 
+    /// Sets `count` ports aside that nothing is bound to, of both protocols: for a lease's sockets that name none.
+    ///
+    /// # Errors
+    /// EADDRNOTAVAIL: so many are not free one behind the other.
+    pub fn lend(&self, count: u16) -> Result<PortRange, i32> {
+        let mut guard = self.bindings.lock();
+        let Bound {
+            bindings,
+            random,
+            lent,
+            ..
+        } = &mut *guard;
+        let (first, last) = EPHEMERAL_PORTS.into_inner();
+        let blocks = (last - first + 1) / count.max(1);
+        let start = random.below(blocks.max(1).into());
+        let is_free = |range: &PortRange| {
+            let overlaps = |other: &PortRange| range.0 <= other.1 && other.0 <= range.1;
+            let holds = |b: &Binding| (range.0..=range.1).contains(&b.address.port());
+            !lent.iter().any(overlaps) && !bindings.iter().any(holds)
+        };
+        let mut all = (0..u64::from(blocks)).filter_map(|step| {
+            let block = u16::try_from((start + step) % u64::from(blocks)).ok()?;
+            let begin = first + block * count;
+            Some(PortRange(begin, begin + count - 1))
+        });
+        let range = all.find(is_free).ok_or(libc::EADDRNOTAVAIL)?;
+        lent.push(range);
+        (range.0..=range.1).for_each(|port| self.tcp_ports.insert(port));
+        Ok(range)
+    }
+
+    /// A lease's ports are free again.
+    pub fn take_back(&self, ranges: &[PortRange]) {
+        let mut guard = self.bindings.lock();
+        guard.lent.retain(|range| !ranges.contains(range));
+        for range in ranges {
+            (range.0..=range.1).for_each(|port| self.tcp_ports.remove(port));
+        }
+    }
+
     /// A bound stream socket starts to listen.
     ///
     /// # Errors
     /// EADDRINUSE: another one listens there, and not both share the port. As Linux, which asks for it anew.
     pub fn listen(&self, id: u64) -> Result<(), i32> {
         let mut guard = self.bindings.lock();
-        let bindings = &mut guard.0;
+        let bindings = &mut guard.bindings;
         let Some(at) = bindings.iter().position(|b| b.id == id) else {
             return Err(libc::EINVAL);
         };
@@ -172,7 +248,7 @@ impl Directory {
     /// Changes what `bind` gave; of an id that it did not give, nothing.
     pub fn change(&self, id: u64, change: PortChange) {
         let mut guard = self.bindings.lock();
-        let bindings = &mut guard.0;
+        let bindings = &mut guard.bindings;
         let Some(at) = bindings.iter().position(|b| b.id == id) else {
             return;
         };

@@ -7,7 +7,7 @@
 use std::{
     ops::Deref,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -17,6 +17,7 @@ use percore::{
     doorbell::Doorbell,
     leader::Leader,
     lock::{Mutex, mutex},
+    own::Own,
 };
 use proto::time::Instant;
 
@@ -98,6 +99,8 @@ pub(crate) struct SharedQueue {
     pub told: Arc<AtomicBool>,
     /// Times that packets woke its thread, which alone writes it.
     pub wakeups: AtomicU64,
+    /// Where the link is lent: readable when an application has sent something to the thread while it sleeps.
+    pub lease_bells: OnceLock<Arc<Own>>,
 }
 
 impl Deref for SharedQueue {
@@ -158,6 +161,11 @@ impl Halves {
 }
 
 impl DriverSide {
+    /// Threads that wait for sockets lead the links no more.
+    pub fn keep_links(&self) {
+        self.can_lead.store(false, Relaxed); // which thread polls is the leader's affair; this is asked before
+    }
+
     /// Whether a queue's link is gone for good.
     pub fn is_gone(&self, queue: usize) -> bool {
         // Relaxed: the flag alone; the thread that sets it rings.

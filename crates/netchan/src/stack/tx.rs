@@ -103,6 +103,9 @@ pub(super) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
     if !interface.forward_rings.is_empty() {
         taken += forward::transmit_from_links(interface, now);
     }
+    if !interface.leases.is_empty() {
+        taken += interface.transmit_leased(now);
+    }
     if taken > 0 && trace::is_watched() {
         trace::detail(trace::LINK_OUT, [interface.number().into(), taken as u64]);
         tell_depths(interface);

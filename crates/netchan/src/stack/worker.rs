@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    os::fd::AsFd,
     sync::{Arc, atomic::Ordering::Relaxed},
     thread,
 };
@@ -119,12 +120,16 @@ fn turn_link(stack: &Stack, number: usize) {
 /// Until `rests_until` packets do not end the sleep (D6): what they wake after that serves all that came meanwhile.
 fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) {
     let shared = &stack.driver.queues[number];
+    let lease_bells = shared.lease_bells.get();
     // A link without a descriptor rings the doorbell, and a futex is the shorter way to sleep on that.
     let how = match stack.pollfd_of(number) {
-        Some(_) => Sleep::Fd,
-        None => Sleep::Futex,
+        None if lease_bells.is_none() => Sleep::Futex,
+        _ => Sleep::Fd,
     };
     shared.doorbell.arm(how);
+    if lease_bells.is_some() {
+        stack.with_interface(number, |interface| interface.leases.arm());
+    }
     let now = stack.clock.now();
     // Once more after arming: what came before it may not have rung.
     if !stack.turn_link(number, now) && !stack.is_stopping() {
@@ -160,24 +165,36 @@ fn sleep_on(
     now: Instant,
     rests_until: &mut Instant,
 ) {
-    let SharedQueue { facts, wakeups, .. } = &stack.driver.queues[number];
+    let SharedQueue {
+        facts,
+        wakeups,
+        lease_bells,
+        ..
+    } = &stack.driver.queues[number];
     let bell = &facts.doorbell;
     if how == Sleep::Futex {
         bell.wait(Some(until.since(now)));
         return;
     }
     let bell = readable(bell.fd());
+    let leases = lease_bells.get().map(|bells| readable(bells.as_fd()));
+    let (link, until) = match stack.pollfd_of(number) {
+        Some(_) if *rests_until > now => (None, until.min(*rests_until)),
+        link => (link, until),
+    };
+    let mut fds = [bell; 3];
+    let mut used = 1;
+    for fd in [link, leases].into_iter().flatten() {
+        fds[used] = fd;
+        used += 1;
+    }
     // An error (EINTR) ends the sleep, nothing more.
-    match stack.pollfd_of(number) {
-        Some(link) if *rests_until <= now => {
-            let mut fds = [bell, link];
-            if ppoll(&mut fds, until, now).is_ok() && fds[1].revents != 0 {
-                wakeups.store(wakeups.load(Relaxed) + 1, Relaxed); // ours alone
-                *rests_until = stack.clock.now() + stack.driver.moderation;
-            }
-        }
-        Some(_) => _ = ppoll(&mut [bell], until.min(*rests_until), now),
-        None => _ = ppoll(&mut [bell], until, now),
+    if ppoll(&mut fds[..used], until, now).is_err() {
+        return;
+    }
+    if link.is_some() && fds[1].revents != 0 {
+        wakeups.store(wakeups.load(Relaxed) + 1, Relaxed); // ours alone
+        *rests_until = stack.clock.now() + stack.driver.moderation;
     }
 }
 
@@ -270,6 +287,8 @@ pub(crate) fn stop(stack: &Stack) {
             let _ = handle.join();
         }
     }
+    // Whatever handles to the stack are left: a lease ends with it.
+    stack.control.leases.lock().clear();
     for number in 0..stack.driver.queues.len() {
         stack.with_interface(number, |interface| interface.ending = true);
         // What connections still had to say (a FIN, a RST) goes out first.

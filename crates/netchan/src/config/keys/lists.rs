@@ -1,4 +1,4 @@
-//! The rows of `[[link]]`, its routes, and `[[module]]`: of each there may be many, so they are read with their tables.
+//! The rows of `[[link]]`, its routes, `[[module]]`, and `[[lease]]`: of each there may be many, so they are read with their tables.
 
 use super::{
     Changes,
@@ -29,11 +29,16 @@ const OF_MODULE: Key = Key {
     ..OF_LINK
 };
 
+const OF_LEASE: Key = Key {
+    table: "lease",
+    ..OF_LINK
+};
+
 pub(super) const LINK: &[Key] = &[
     Key {
         name: "kind",
         value: Example(r#""tap""#),
-        values: r#"`"tap"`, `"packet"`, `"wire"`, `"pcap"`, `"loop"`"#,
+        values: r#"`"tap"`, `"packet"`, `"wire"`, `"pcap"`, `"loop"`, `"daemon"`"#,
         meaning: "required",
         ..OF_LINK
     },
@@ -41,7 +46,7 @@ pub(super) const LINK: &[Key] = &[
         name: "name",
         value: Example(r#""nc0""#),
         values: "text",
-        meaning: r#"the device (`"nc0"`), the file of `pcap`, the name of a `wire`"#,
+        meaning: r#"the device (`"nc0"`), the file of `pcap`, the name of a `wire`, the path of a `daemon`"#,
         ..OF_LINK
     },
     Key {
@@ -212,5 +217,43 @@ pub(super) const MODULE: &[Key] = &[
         values: "; 1 to 1,048,576",
         meaning: "of a ledger: accounts",
         ..OF_MODULE
+    },
+];
+
+pub(super) const LEASE: &[Key] = &[
+    Key {
+        name: "user",
+        value: Example(r#""www-data""#),
+        values: "name or number; anyone",
+        meaning: "the process is this user's",
+        ..OF_LEASE
+    },
+    Key {
+        name: "group",
+        value: Example(r#""www-data""#),
+        values: "name or number; any",
+        meaning: "the process is of this group, or its user is a member",
+        ..OF_LEASE
+    },
+    Key {
+        name: "program",
+        value: Example(r#""/usr/sbin/nginx""#),
+        values: "absolute path; any",
+        meaning: "the process runs this file (docs/daemon.md says what that is worth)",
+        ..OF_LEASE
+    },
+    Key {
+        name: "ports",
+        value: Example(r#"["80", "443", "8000-8999"]"#),
+        values: "list of ports and ranges, 64 at most",
+        meaning: "required",
+        ..OF_LEASE
+    },
+    Key {
+        name: "protocol",
+        value: Example(r#""tcp""#),
+        values: r#"`"tcp"`, `"udp"`; both"#,
+        meaning: "of which protocol",
+        ..OF_LEASE
     },
 ];

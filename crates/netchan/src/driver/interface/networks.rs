@@ -23,7 +23,7 @@ impl Interface {
             ours.filter(|ip| !ip.is_loopback()).collect()
         };
         let (old, new) = (addresses(before), addresses(&self.host.net));
-        if old == new {
+        if old == new || self.facts().lender.is_some() {
             return;
         }
         self.claims.retain(|claim| new.contains(&claim.ip()));

@@ -2,7 +2,11 @@
 
 use std::net::IpAddr;
 
-use proto::{neighbor::Resolution, time::Instant, wire::ethernet::MacAddr};
+use proto::{
+    neighbor::{Resolution, Settled},
+    time::Instant,
+    wire::ethernet::MacAddr,
+};
 
 use super::Interface;
 use crate::{
@@ -15,6 +19,9 @@ use crate::{
 impl Interface {
     /// Finds the next hop's link address and stamps the frame header; the frame goes to the link's queue, or the packet waits for its neighbour.
     pub fn stamp(&mut self, destination: IpAddr, packet: Packet, now: Instant) {
+        if let Some(lender) = self.facts().lender {
+            return self.stamp_for(lender, packet);
+        }
         if let Some(mac) = self.group_mac(destination) {
             if packet.meta.to_group.get() {
                 return self.loop_back(packet); // the copy for our own members
@@ -54,6 +61,18 @@ impl Interface {
             );
         }
         self.frame(mac, packet);
+    }
+
+    /// Of a lease: the lender finds the next hop.
+    fn stamp_for(&mut self, lender: MacAddr, packet: Packet) {
+        let settled = Settled {
+            mac: lender,
+            until: Instant::FAR,
+            confirm_from: Instant::FAR,
+        };
+        let ours = self.facts().mac;
+        self.hops.put(&packet, ours, &settled);
+        self.frame(lender, packet);
     }
 
     /// The next hop's link address, for this packet; or it waits for it, and comes back from the table.

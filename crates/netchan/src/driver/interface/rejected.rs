@@ -62,6 +62,16 @@ impl Interface {
         let Some(reset) = reset_for(&header, text) else {
             return;
         };
+        self.say_reset(&reset, (from, to), now);
+    }
+
+    /// Sends a reset from one address to another.
+    pub(super) fn say_reset(
+        &mut self,
+        reset: &tcp::Header,
+        (from, to): (IpAddr, IpAddr),
+        now: Instant,
+    ) {
         let Some(buffer) = self.slab.alloc() else {
             return self.count(Counter::NoTransmitBuffer);
         };
@@ -71,7 +81,7 @@ impl Interface {
         let (ip, segment) = answer.bytes_mut().split_at_mut(head);
         let fields = IpFields::default();
         let is_whole = emit_ip(ip, from, to, Protocol::TCP, fields, tcp::HEADER_LEN)
-            && write_reset(&reset, from, to, segment);
+            && write_reset(reset, from, to, segment);
         if is_whole {
             let link = self.link_to(to);
             self.say_unseen(link, to, answer, now);

@@ -237,9 +237,11 @@ impl HookChain {
             | Verdict::Host(HostWork::Arp | HostWork::Fragment | HostWork::Rejected(_)) => {
                 Answer::Pass { changed: false }
             }
-            Verdict::Shard(_) | Verdict::Flow(_) | Verdict::Packet(_) | Verdict::Host(_) => {
-                self.pass(packet, place, now)
-            }
+            Verdict::Shard(_)
+            | Verdict::Flow(_)
+            | Verdict::Packet(_)
+            | Verdict::Lease(_)
+            | Verdict::Host(_) => self.pass(packet, place, now),
         }
     }
 

@@ -11,6 +11,7 @@ fn network() -> Network {
         mtu_max: 1500,
         segmentation: Segmentation::None,
         addresses: Addresses::new(),
+        lender: None,
     };
     Network {
         interfaces: vec![interface(0), interface(1)],
@@ -157,6 +158,8 @@ fn a_device_is_called_by_its_name_alone() {
     for (name, device) in [
         ("tap:nc0,peer=10.0.0.1/24", "nc0"),
         ("packet:eth0", "eth0"),
+        ("daemon:tap:nc0", "nc0"),
+        ("daemon:wire", "wire"),
         ("wire", "wire"),
         ("lo,x", "lo"),
     ] {

@@ -36,6 +36,7 @@ fn interface(number: u8, own: &[&str]) -> InterfaceFacts {
         mtu_max: 1500,
         segmentation: crate::link::Segmentation::None,
         addresses,
+        lender: None,
     }
 }
 
@@ -55,6 +56,7 @@ pub(in crate::driver) fn made(change: impl FnOnce(&mut Host, &mut Live)) -> Arc<
         groups: Arc::new(crate::driver::groups::Groups::new(1)),
         tcp: Arc::default(),
         limits_icmp: true,
+        ports: Arc::default(),
     };
     let mut host = Host {
         live: Arc::new(Snapshot::new(live.clone())),

@@ -175,8 +175,9 @@ impl Shard {
     ) -> Option<u64> {
         let mut counter = self.ports.counter;
         let mut hash = None;
-        let range = crate::limits::EPHEMERAL_PORTS;
-        tcp::ephemeral_port(offset, range, &mut counter, |port| {
+        let ports = self.host.ports.clone();
+        tcp::ephemeral_port(offset, ports.indexes(), &mut counter, |index| {
+            let port = ports.port(index);
             key.local_port = port;
             hash = self.free_flow(key).filter(|&hash| {
                 crate::driver::steer::spread(hash, self.shards) == self.number && may_take(port)

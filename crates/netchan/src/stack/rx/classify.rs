@@ -52,6 +52,7 @@ pub(super) fn classify(
         };
         deliver(side, number, packet);
     }
+    flush_leases(side);
 }
 
 /// steer ──► modules: the same for a burst that modules look at. What they let pass waits in the inboxes.
@@ -89,6 +90,7 @@ pub(super) fn sort(
             trace::note(trace::HOST_WORK, [link, work.number()]);
             side.host_work.push_back((work, packet));
         }
+        Verdict::Lease(end) => give_leased(driver, side, end, packet, now),
         Verdict::Packet(end) => give(driver, side, (end, Begins::Network), packet, now),
         Verdict::Frame(end) => give(driver, side, (end, Begins::Frame), packet, now),
         Verdict::Forward => side.onward.push_back(packet),
@@ -131,6 +133,38 @@ fn give(
         }
     };
     driver.counters.add(side.writer, counter, 1);
+}
+
+/// lease: gives an application a copy of a packet of its own.
+#[inline(never)]
+pub(super) fn give_leased(
+    driver: &DriverSide,
+    side: &mut Receive,
+    end: usize,
+    packet: Packet,
+    now: Instant,
+) {
+    let Some(leases) = &mut side.steer.leases else {
+        return;
+    };
+    let counter = match leases.put(end, &packet) {
+        Ok(()) => Counter::LeaseIn,
+        Err(reason) => {
+            let link = side.steer.interface().into();
+            trace::note(trace::DROP, [link, reason as u64]);
+            Receive::show_lost(&mut side.taps, Reason::counted(reason), [&packet], now);
+            reason
+        }
+    };
+    driver.counters.add(side.writer, counter, 1);
+}
+
+/// Shows applications what they were given, and wakes those that sleep: once a burst.
+#[inline]
+pub(super) fn flush_leases(side: &mut Receive) {
+    if let Some(leases) = &mut side.steer.leases {
+        leases.flush();
+    }
 }
 
 /// The shard for a packet of a flow that no shard has leased. No thread waits for it there, either: the background poller is called.

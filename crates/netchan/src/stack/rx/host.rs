@@ -2,7 +2,7 @@
 
 use proto::time::Instant;
 
-use super::classify::{into_inbox, sort};
+use super::classify::{flush_leases, give_leased, into_inbox, sort};
 use crate::{
     channel::PacketEnd,
     driver::{
@@ -36,6 +36,7 @@ pub(super) fn do_host_work(
         let more = interface.host_input(work, packet, now);
         follow_up(driver, side, more, now);
     }
+    flush_leases(side);
     if !side.onward.is_empty() {
         forward::pass_on(driver, side, interface, now); //                                  check, modules, channel to another link
     }
@@ -70,6 +71,9 @@ fn follow_up(driver: &DriverSide, side: &mut Receive, more: FollowUp, now: Insta
             }
         }
         FollowUp::Flow(key, packet) => {
+            if let Some(end) = side.steer.lease_of(&key) {
+                return give_leased(driver, side, end, packet, now);
+            }
             let hash = driver.host.flow_hash.hash(&key);
             let number = side.steer.shard_of_key(&side.host, &key, hash);
             into_inbox(side, number, packet);
@@ -144,6 +148,7 @@ fn classify_returns(
         let number = side.steer.shard_of_key(&side.host, &key, hash);
         into_inbox(side, number, packet);
     }
+    flush_leases(side);
     while let Some((link, packet)) = interface.elsewhere.pop_front() {
         forward::stage(driver, side, link.into(), packet, now);
     }

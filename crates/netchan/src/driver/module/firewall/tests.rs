@@ -61,6 +61,7 @@ impl Bench {
                 mtu_max: 1500,
                 segmentation: Segmentation::None,
                 addresses: all,
+                lender: None,
             }
         };
         Self {

@@ -1,0 +1,226 @@
+//! `[[lease]]`: which ports below 1024 `netchan daemon` gives to which users beside root.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::problem::{Problem, problem};
+use crate::link::lease::{PortRange, Transport};
+
+/// Tables that a file may have.
+const LEASES_MAX: usize = 256;
+/// Entries of `ports`.
+const PORTS_MAX: usize = 64;
+
+/// One `[[lease]]`: a process that is all that it names may have these ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseConfig {
+    /// `user`, by name or number.
+    pub user: Option<String>,
+    /// `group`, by name or number.
+    pub group: Option<String>,
+    /// `program`: the file that the process runs, an absolute path.
+    pub program: Option<PathBuf>,
+    /// `ports`, one range at least.
+    pub ports: Vec<PortRange>,
+    /// `protocol`; `None`: TCP and UDP.
+    pub protocol: Option<Transport>,
+}
+
+/// As it stands in the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Lease {
+    user: Option<Spanned<String>>,
+    group: Option<Spanned<String>>,
+    program: Option<Spanned<String>>,
+    ports: Spanned<Vec<Spanned<String>>>,
+    protocol: Option<Spanned<String>>,
+}
+
+/// Checks one; `before` are those that stand before it.
+pub(super) fn read(file: &Lease, before: usize) -> Result<LeaseConfig, Problem> {
+    if before >= LEASES_MAX {
+        return Err(problem(
+            &file.ports,
+            format!("more than {LEASES_MAX} [[lease]] tables"),
+        ));
+    }
+    let named = [&file.user, &file.group, &file.program];
+    if named.iter().all(|field| field.is_none()) {
+        let what =
+            "it names nobody; write a `user`, a `group`, a `program`, or more than one of them";
+        return Err(problem(&file.ports, what));
+    }
+    for field in named.into_iter().flatten() {
+        if field.get_ref().is_empty() || field.get_ref().contains('\0') {
+            return Err(problem(
+                field,
+                "that is no name; leave the key out, or write one",
+            ));
+        }
+    }
+    let program = file.program.as_ref().map(program).transpose()?;
+    let protocol = file.protocol.as_ref().map(protocol).transpose()?;
+    let text = |of: &Option<Spanned<String>>| of.as_ref().map(|text| text.get_ref().clone());
+    Ok(LeaseConfig {
+        user: text(&file.user),
+        group: text(&file.group),
+        program,
+        ports: ports(&file.ports)?,
+        protocol,
+    })
+}
+
+fn program(file: &Spanned<String>) -> Result<PathBuf, Problem> {
+    let path = PathBuf::from(file.get_ref());
+    match path.is_absolute() {
+        true => Ok(path),
+        false => Err(problem(
+            file,
+            format!("`{}` is no absolute path", file.get_ref()),
+        )),
+    }
+}
+
+fn protocol(file: &Spanned<String>) -> Result<Transport, Problem> {
+    match file.get_ref().as_str() {
+        "tcp" => Ok(Transport::Tcp),
+        "udp" => Ok(Transport::Udp),
+        other => Err(problem(
+            file,
+            format!("unknown protocol `{other}`; it is one of tcp, udp"),
+        )),
+    }
+}
+
+fn ports(file: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<PortRange>, Problem> {
+    let list = file.get_ref();
+    if list.is_empty() || list.len() > PORTS_MAX {
+        return Err(problem(
+            file,
+            format!("{} entries; write 1 to {PORTS_MAX}", list.len()),
+        ));
+    }
+    list.iter().map(range).collect()
+}
+
+/// `80` or `8000-8999`.
+fn range(text: &Spanned<String>) -> Result<PortRange, Problem> {
+    let written = text.get_ref();
+    // Not `parse` alone, which takes a sign.
+    let port = |text: &str| match text.bytes().all(|b| b.is_ascii_digit()) {
+        true => text.parse::<u16>().ok().filter(|&port| port > 0),
+        false => None,
+    };
+    let (first, last) = written.split_once('-').unwrap_or((written, written));
+    match (port(first), port(last)) {
+        (Some(first), Some(last)) if first <= last => Ok(PortRange(first, last)),
+        _ => Err(problem(
+            text,
+            format!("`{written}` is no port; write \"80\", or \"8000-8999\", of 1 to 65535"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Config, *};
+
+    fn leases(body: &str) -> Vec<LeaseConfig> {
+        let read = Config::parse(&format!("[[lease]]\n{body}"), "x");
+        read.unwrap_or_else(|e| panic!("{body}: {e}")).leases
+    }
+
+    #[test]
+    fn leases_are_read() {
+        let all = leases(
+            "user = 'www-data'\nports = ['80', '8000-8999']\nprotocol = 'tcp'\n\
+             [[lease]]\ngroup = '53'\nprogram = '/usr/sbin/named'\nports = ['53']\n",
+        );
+        let first = LeaseConfig {
+            user: Some("www-data".into()),
+            group: None,
+            program: None,
+            ports: vec![PortRange(80, 80), PortRange(8000, 8999)],
+            protocol: Some(Transport::Tcp),
+        };
+        let second = LeaseConfig {
+            user: None,
+            group: Some("53".into()),
+            program: Some("/usr/sbin/named".into()),
+            ports: vec![PortRange(53, 53)],
+            protocol: None,
+        };
+        assert_eq!(all, [first, second]);
+        let edges = leases("user = '0'\nports = ['1', '65535', '1-65535']\nprotocol = 'udp'");
+        let ports = [
+            PortRange(1, 1),
+            PortRange(65_535, 65_535),
+            PortRange(1, 65_535),
+        ];
+        assert_eq!(edges[0].ports, ports);
+        assert_eq!(edges[0].protocol, Some(Transport::Udp));
+        assert!(Config::parse("", "x").unwrap().leases.is_empty());
+    }
+
+    /// Each with its line, the key that is named, and what is said.
+    const WRONG: [(&str, usize, &str, &str); 16] = [
+        ("ports = ['80']", 2, "ports", "names nobody"),
+        ("user = ''\nports = ['80']", 2, "user", "no name"),
+        (
+            "group = \"a\\u0000\"\nports = ['80']",
+            2,
+            "group",
+            "no name",
+        ),
+        ("user = 'a'", 1, "lease", "missing field `ports`"),
+        ("user = 'a'\nports = []", 3, "ports", "1 to 64"),
+        ("user = 'a'\nports = ['0']", 3, "ports", "`0` is no port"),
+        ("user = 'a'\nports = ['65536']", 3, "ports", "no port"),
+        ("user = 'a'\nports = ['+80']", 3, "ports", "no port"),
+        ("user = 'a'\nports = ['80-']", 3, "ports", "no port"),
+        ("user = 'a'\nports = ['-80']", 3, "ports", "no port"),
+        ("user = 'a'\nports = ['90-80']", 3, "ports", "no port"),
+        ("user = 'a'\nports = ['http']", 3, "ports", "no port"),
+        ("user = 'a'\nports = 80", 3, "ports", "expected a sequence"),
+        (
+            "program = 'nginx'\nports = ['80']",
+            2,
+            "program",
+            "no absolute path",
+        ),
+        (
+            "user = 'a'\nports = ['80']\nprotocol = 'sctp'",
+            4,
+            "protocol",
+            "tcp, udp",
+        ),
+        (
+            "user = 'a'\nport = ['80']",
+            3,
+            "port",
+            "unknown field `port`",
+        ),
+    ];
+
+    #[test]
+    fn leases_that_cannot_be_meant_are_refused() {
+        for (body, line, key, says) in WRONG {
+            let text = format!("[[lease]]\n{body}");
+            let error = Config::parse(&text, "x").expect_err(body);
+            let said = error.to_string();
+            assert!(error.what.contains(says), "{body}: {said}");
+            assert_eq!(error.line, Some(line), "{body}: {said}");
+            let named = error.key.unwrap_or_default();
+            assert!(named.ends_with(key), "{body}: {said}");
+        }
+        let one = "[[lease]]\nuser = 'a'\nports = ['80']\n";
+        let most = one.repeat(LEASES_MAX);
+        let read = Config::parse(&most, "x").map(|c| c.leases.len());
+        assert_eq!(read, Ok(LEASES_MAX));
+        let error = Config::parse(&(most + one), "x").expect_err("one too many");
+        assert!(error.what.contains("more than 256"), "{error}");
+    }
+}

@@ -1,0 +1,241 @@
+//! What applications with leases send (C4): taken from their channels, copied, checked, and sent as a shard's packets are.
+
+mod check;
+mod flows;
+
+use std::{io, mem::MaybeUninit, sync::Arc};
+
+use percore::own::Own;
+use proto::time::{Duration, Instant};
+use rustix::event::{Timespec, epoll};
+
+use self::{check::Rights, flows::Flows};
+use super::Interface;
+use crate::{
+    channel::{LeaseSource, Taken},
+    counters::Counter,
+    link::{
+        BURST, Segmentation,
+        lease::{Binding, PortRange},
+    },
+    packet::Packet,
+    tap::Begins,
+};
+
+/// How long the bells of leases that sleep are left alone by a thread that does not.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// Bells that one look hears; those beyond are heard by the next.
+const HEARD: usize = 64;
+
+/// The leases of an interface. Those that have sent lately are polled each turn; the others sleep: their bells are armed, and lie in one set.
+#[derive(Debug, Default)]
+pub struct Leases {
+    /// The awake ones first.
+    all: Vec<Leased>,
+    /// How many are awake.
+    awake: usize,
+    /// Where the next turn begins: behind the one that took the last place of a full link.
+    first: usize,
+    /// The set of bells (epoll(7)); made with the first lease.
+    bells: Option<Arc<Own>>,
+    /// When it is looked at again.
+    look_at: Instant,
+}
+
+#[derive(Debug)]
+struct Leased {
+    source: LeaseSource,
+    rights: Rights,
+    flows: Flows,
+}
+
+impl Leases {
+    fn place(&self, lease: u64) -> Option<usize> {
+        let is = |leased: &Leased| leased.source.core().number == lease;
+        self.all.iter().position(is)
+    }
+
+    fn of(&mut self, lease: u64) -> Option<&mut Leased> {
+        let place = self.place(lease)?;
+        self.all.get_mut(place)
+    }
+
+    /// The set of bells, readable when one of those that sleep has something.
+    ///
+    /// # Errors
+    /// epoll_create(2)'s.
+    pub fn bells(&mut self) -> io::Result<Arc<Own>> {
+        if let Some(bells) = &self.bells {
+            return Ok(bells.clone());
+        }
+        let made = Own::open(|| Ok(epoll::create(epoll::CreateFlags::CLOEXEC)?))?;
+        Ok(self.bells.insert(Arc::new(made)).clone())
+    }
+
+    /// One more lease; awake.
+    ///
+    /// # Errors
+    /// epoll_ctl(2)'s.
+    pub fn add(&mut self, source: LeaseSource) -> io::Result<()> {
+        let bells = self.bells()?;
+        // Edge-triggered: an application that hangs up, or writes what it likes, is heard once each time.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let number = epoll::EventData::new_u64(source.core().number);
+        epoll::add(&*bells, source.fd(), number, flags)?;
+        self.all.push(Leased {
+            source,
+            rights: Rights::default(),
+            flows: Flows::default(),
+        });
+        let last = self.all.len() - 1;
+        self.all.swap(self.awake, last);
+        self.awake += 1;
+        Ok(())
+    }
+
+    /// A lease has ended; its connections.
+    fn remove(&mut self, lease: u64) -> Option<Flows> {
+        let place = self.place(lease)?;
+        let place = self.put_to_sleep(place);
+        self.first = 0;
+        Some(self.all.swap_remove(place).flows)
+    }
+
+    /// Counts the lease at `place` among those that sleep; where it is then.
+    fn put_to_sleep(&mut self, place: usize) -> usize {
+        if place >= self.awake {
+            return place;
+        }
+        self.awake -= 1;
+        self.all.swap(place, self.awake);
+        self.awake
+    }
+
+    /// A lease has a port from now on.
+    pub fn bind(&mut self, lease: u64, binding: &Binding) {
+        if let Some(leased) = self.of(lease) {
+            leased.rights.bind(binding);
+        }
+    }
+
+    /// A lease has these ports of both protocols.
+    pub fn add_ports(&mut self, lease: u64, ports: PortRange) {
+        if let Some(leased) = self.of(lease) {
+            leased.rights.add_ports(ports);
+        }
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The thread that turns the link is about to sleep: what comes from now on rings.
+    pub fn arm(&mut self) {
+        for place in (0..self.awake).rev() {
+            let source = &mut self.all[place].source;
+            source.arm();
+            if source.has_packets() {
+                source.disarm();
+            } else {
+                self.put_to_sleep(place);
+            }
+        }
+        self.look_at = Instant::ZERO;
+    }
+
+    /// Wakes the leases that have rung.
+    #[cold]
+    fn hear(&mut self, now: Instant) {
+        self.look_at = now + LOOK;
+        let Some(bells) = &self.bells else {
+            return;
+        };
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); HEARD];
+        let heard = epoll::wait(&**bells, &mut events[..], Some(&Timespec::default()));
+        let Ok((heard, _)) = heard else {
+            return;
+        };
+        for event in heard {
+            let Some(place) = self.place(event.data.u64()) else {
+                continue;
+            };
+            if place >= self.awake {
+                self.all[place].source.disarm();
+                self.all.swap(place, self.awake);
+                self.awake += 1;
+            }
+        }
+    }
+}
+
+impl Interface {
+    /// A lease has ended. The peers of its connections hear of it.
+    pub fn end_lease(&mut self, lease: u64, now: Instant) {
+        for (key, reset) in self
+            .leases
+            .remove(lease)
+            .into_iter()
+            .flat_map(Flows::resets)
+        {
+            self.say_reset(&reset, (key.local, key.remote), now);
+        }
+    }
+
+    /// lease ──► check ──► modules ──► link: what applications have to send, of each at most a burst. How many packets were taken.
+    #[inline(never)]
+    pub fn transmit_leased(&mut self, now: Instant) -> usize {
+        let mut leases = std::mem::take(&mut self.leases);
+        if leases.awake < leases.all.len() && now >= leases.look_at {
+            leases.hear(now);
+        }
+        let first = leases.first.min(leases.awake);
+        let (later, sooner) = leases.all[..leases.awake].split_at_mut(first);
+        let (mut taken, mut next) = (0, 0);
+        for (number, leased) in (first + 1..).zip(sooner).chain((1..).zip(later)) {
+            if self.room() == 0 {
+                next = number - 1; // it got nothing: it is its turn next
+                break;
+            }
+            taken += self.transmit_of(leased, now);
+        }
+        leases.first = next;
+        self.leases = leases;
+        taken
+    }
+
+    fn transmit_of(&mut self, leased: &mut Leased, now: Instant) -> usize {
+        let (mut taken, mut wants_buffers) = (0, false);
+        while taken < BURST.min(self.room()) {
+            match leased.source.take(&mut wants_buffers) {
+                Taken::Nothing => break,
+                Taken::Nonsense => self.count(Counter::LeaseNonsense),
+                Taken::Packet(packet) => self.send_leased(leased, packet, now),
+            }
+            taken += 1;
+        }
+        if taken > 0 {
+            leased.source.flush(wants_buffers);
+        }
+        taken
+    }
+
+    /// *check*, and what follows it.
+    fn send_leased(&mut self, leased: &mut Leased, mut packet: Packet, now: Instant) {
+        let core = leased.source.core().clone();
+        let facts = self.facts();
+        let is_cut = facts.segmentation != Segmentation::None;
+        let may = (leased.rights).check(&mut packet, &self.host.net, (facts.mtu, is_cut));
+        if may.is_err() {
+            core.refused.add(1);
+            return self.count_lost(Counter::DropCheck, &packet, Begins::Own);
+        }
+        leased.flows.note(&packet);
+        core.packets_out.add(1);
+        self.count(Counter::LeaseOut);
+        if self.screen(&mut packet, now) {
+            self.send(packet, now);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! *check* of an application's packets: from an address of this host and a port of the lease's, TCP or UDP, and nothing that a socket could not send.
+//!
+//! What is checked is a copy that the application cannot change. What passes is consistent: its lengths are those of its headers.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    net::IpAddr,
+};
+
+use proto::wire::{
+    ipv4::{self, Protocol},
+    ipv6::{
+        self,
+        extension::{self, FRAGMENT_HEADER_LEN},
+    },
+    udp,
+};
+
+use crate::{
+    driver::{network::Network, steer::leases::covers},
+    limits,
+    link::lease::{Binding, PortRange, Transport},
+    packet::Packet,
+};
+
+/// The least payload that a link is asked to cut packets into: what TCP's least segment has here.
+const SEGMENT_MIN: u16 = 64;
+
+/// What a lease's application may send.
+#[derive(Debug, Default)]
+pub struct Rights {
+    bindings: HashSet<Binding>,
+    /// Of both protocols, at all addresses.
+    ports: Vec<PortRange>,
+    /// Datagrams whose first fragment passed.
+    fragmented: VecDeque<Fragmented>,
+}
+
+/// What the fragments of one datagram have in common (RFC 791 §3.2, RFC 8200 §4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fragmented {
+    ends: (IpAddr, IpAddr),
+    ident: u32,
+    protocol: Protocol,
+}
+
+/// Why an application may not send a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Not an IP packet of the length that it has, or with options; or its transport header is cut short.
+    Header,
+    /// The source is no address of this host's, or a loopback address.
+    Source,
+    /// Neither TCP nor UDP.
+    Protocol,
+    /// A port that is not the lease's.
+    Port,
+    /// Longer than the link takes, or to be cut into pieces as no socket asks for.
+    Length,
+    /// A fragment whose first one did not pass here.
+    Fragment,
+}
+
+/// What of a packet counts.
+struct Fields {
+    ends: (IpAddr, IpAddr),
+    protocol: Protocol,
+    upper: usize,
+    /// Identification, and whether it is not the first one.
+    fragment: Option<(u32, bool)>,
+}
+
+impl Rights {
+    /// The lease has a port from now on.
+    pub fn bind(&mut self, binding: &Binding) {
+        self.bindings.insert(*binding);
+    }
+
+    /// The lease has these ports.
+    pub fn add_ports(&mut self, ports: PortRange) {
+        self.ports.push(ports);
+    }
+
+    fn has(&self, transport: Transport, address: IpAddr, port: u16) -> bool {
+        let in_range = |range: &PortRange| (range.0..=range.1).contains(&port);
+        if self.ports.iter().any(in_range) {
+            return true;
+        }
+        let is = |binding: &Binding| {
+            binding.transport == transport
+                && binding.address.port() == port
+                && covers(binding.address.ip(), address)
+        };
+        self.bindings.iter().any(is)
+    }
+
+    /// Checks a packet of the application's, cuts it to its length, and says of it what a packet of our own says.
+    /// `mtu`: of the link, and whether it takes longer ones to be cut.
+    ///
+    /// # Errors
+    /// What the application may not send.
+    pub fn check(
+        &mut self,
+        packet: &mut Packet,
+        net: &Network,
+        (mtu, is_cut): (usize, bool),
+    ) -> Result<(), Refusal> {
+        let fields = match packet.bytes().first().map(|first| first >> 4) {
+            Some(4) => v4(packet)?,
+            Some(6) => v6(packet)?,
+            _ => return Err(Refusal::Header),
+        };
+        let source = fields.ends.0;
+        if source.is_loopback() || !net.is_local(source) || !net.may_send(source, fields.ends.1) {
+            return Err(Refusal::Source);
+        }
+        let transport = match fields.protocol {
+            Protocol::TCP => Transport::Tcp,
+            Protocol::UDP => Transport::Udp,
+            _ => return Err(Refusal::Protocol),
+        };
+        let fits = match packet.meta.segment {
+            0 => packet.len() <= mtu,
+            segment => {
+                let is_cut = is_cut && fields.fragment.is_none();
+                is_cut && segment >= SEGMENT_MIN && usize::from(segment) < mtu
+            }
+        };
+        if !fits {
+            return Err(Refusal::Length);
+        }
+        self.check_port(&fields, transport, packet)?;
+        let meta = &mut packet.meta;
+        meta.protocol = fields.protocol;
+        meta.upper = u16::try_from(fields.upper).map_err(|_| Refusal::Header)?;
+        Ok(())
+    }
+
+    /// The source port of a packet, or, of later fragments, that their first one has passed.
+    fn check_port(
+        &mut self,
+        fields: &Fields,
+        transport: Transport,
+        packet: &Packet,
+    ) -> Result<(), Refusal> {
+        let datagram = |ident| Fragmented {
+            ends: fields.ends,
+            ident,
+            protocol: fields.protocol,
+        };
+        if let Some((ident, true)) = fields.fragment {
+            let is_known = self.fragmented.contains(&datagram(ident));
+            return is_known.then_some(()).ok_or(Refusal::Fragment);
+        }
+        let upper = packet.bytes().get(fields.upper..).unwrap_or_default();
+        let Some(&[p0, p1, ..]) = whole_header(transport, upper) else {
+            return Err(Refusal::Header);
+        };
+        if !self.has(transport, fields.ends.0, u16::from_be_bytes([p0, p1])) {
+            return Err(Refusal::Port);
+        }
+        if let Some((ident, false)) = fields.fragment {
+            if self.fragmented.len() >= limits::LEASE_FRAGMENTED {
+                self.fragmented.pop_front();
+            }
+            self.fragmented.push_back(datagram(ident));
+        }
+        Ok(())
+    }
+}
+
+/// A transport header that is there as far as it says.
+fn whole_header(transport: Transport, upper: &[u8]) -> Option<&[u8]> {
+    const DATA_OFFSET: usize = 12;
+    let length = match transport {
+        Transport::Udp => udp::HEADER_LEN,
+        Transport::Tcp => 4 * usize::from(upper.get(DATA_OFFSET)? >> 4),
+    };
+    let least = match transport {
+        Transport::Udp => udp::HEADER_LEN,
+        Transport::Tcp => 20,
+    };
+    upper.get(..length).filter(|header| header.len() >= least)
+}
+
+fn v4(packet: &mut Packet) -> Result<Fields, Refusal> {
+    let header = ipv4::Header::parse(packet.bytes()).map_err(|_| Refusal::Header)?;
+    if usize::from(header.header_len) != ipv4::HEADER_LEN {
+        return Err(Refusal::Header);
+    }
+    packet.truncate(header.total_len.into());
+    let is_later = header.fragment_offset > 0;
+    let fragment = header.is_fragment();
+    Ok(Fields {
+        ends: (header.source.into(), header.destination.into()),
+        protocol: header.protocol,
+        upper: ipv4::HEADER_LEN,
+        fragment: fragment.then(|| (header.ident.into(), is_later)),
+    })
+}
+
+fn v6(packet: &mut Packet) -> Result<Fields, Refusal> {
+    let header = ipv6::Header::parse(packet.bytes()).map_err(|_| Refusal::Header)?;
+    let mut fields = Fields {
+        ends: (header.source.into(), header.destination.into()),
+        protocol: header.next_header,
+        upper: ipv6::HEADER_LEN,
+        fragment: None,
+    };
+    packet.truncate(ipv6::HEADER_LEN + usize::from(header.payload_len));
+    if matches!(header.next_header, Protocol::TCP | Protocol::UDP) {
+        return Ok(fields);
+    }
+    let payload = header.payload(packet.bytes());
+    let upper = extension::walk(header.next_header, payload).map_err(|_| Refusal::Header)?;
+    // The only extension header that a socket's packets have here.
+    let Some(fragment) = upper
+        .fragment
+        .filter(|_| upper.offset == FRAGMENT_HEADER_LEN)
+    else {
+        return Err(Refusal::Protocol);
+    };
+    fields.protocol = upper.protocol;
+    fields.upper += upper.offset;
+    fields.fragment = Some((fragment.ident, fragment.offset > 0));
+    Ok(fields)
+}
+
+#[cfg(test)]
+mod tests;

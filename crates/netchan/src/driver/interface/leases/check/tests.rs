@@ -1,0 +1,274 @@
+//! What an application may send, and what not.
+
+use std::net::SocketAddr;
+
+use percore::slab::Slab;
+use proto::{
+    ip::{
+        address::{Address, Addresses},
+        route,
+    },
+    wire::{checksum, ethernet::MacAddr, ipv6::extension::FragmentHeader},
+};
+
+use super::*;
+use crate::{driver::network::InterfaceFacts, link::Segmentation, packet::HEADROOM};
+
+const OURS: &str = "10.0.0.2";
+const THEIRS: &str = "192.0.2.1";
+const OURS_V6: &str = "fd00::2";
+const THEIRS_V6: &str = "2001:db8::1";
+
+fn net() -> Network {
+    let mut addresses = Addresses::new();
+    for address in ["10.0.0.2/24", "fd00::2/64"] {
+        addresses.add(address.parse::<Address>().unwrap()).unwrap();
+    }
+    Network {
+        interfaces: vec![InterfaceFacts {
+            name: "tap:nc0".into(),
+            mac: MacAddr([2; 6]),
+            mtu: 1500,
+            mtu_max: 1500,
+            segmentation: Segmentation::None,
+            addresses,
+            lender: None,
+        }],
+        loopback: None,
+        routes: route::Table::new(),
+    }
+}
+
+/// With port 80 of TCP at one address, 53 of UDP at all, and 40,000 to 40,015.
+fn rights() -> Rights {
+    let mut rights = Rights::default();
+    let bind = |transport, address: &str| Binding {
+        transport,
+        address: address.parse::<SocketAddr>().unwrap(),
+    };
+    rights.bind(&bind(Transport::Tcp, "10.0.0.2:80"));
+    rights.bind(&bind(Transport::Udp, "[::]:53"));
+    rights.add_ports(PortRange(40_000, 40_015));
+    rights
+}
+
+/// An IP packet with a transport header from `port`.
+fn packet(ends: (&str, &str), protocol: Protocol, port: u16, payload: usize) -> Vec<u8> {
+    let mut upper = vec![0; if protocol == Protocol::TCP { 20 } else { 8 } + payload];
+    upper[..2].copy_from_slice(&port.to_be_bytes());
+    if protocol == Protocol::TCP {
+        upper[12] = 5 << 4;
+    }
+    let (source, destination): (IpAddr, IpAddr) =
+        (ends.0.parse().unwrap(), ends.1.parse().unwrap());
+    let mut bytes = match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let mut bytes = vec![0; ipv4::HEADER_LEN];
+            let header = ipv4::Header::new(protocol, source, destination);
+            header.emit(upper.len(), &mut bytes);
+            bytes
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let mut bytes = vec![0; ipv6::HEADER_LEN];
+            let header = ipv6::Header::new(protocol, source, destination);
+            header.emit(upper.len(), &mut bytes);
+            bytes
+        }
+        _ => panic!("of two families"),
+    };
+    bytes.extend(upper);
+    bytes
+}
+
+/// What *check* says of these bytes with so long segments.
+fn check(
+    rights: &mut Rights,
+    bytes: &[u8],
+    segment: u16,
+    link: (usize, bool),
+) -> Result<usize, Refusal> {
+    let mut slab = Slab::new(1, HEADROOM + 65_536).unwrap();
+    let mut packet = Packet::new(slab.alloc().unwrap(), HEADROOM);
+    packet.room_mut()[..bytes.len()].copy_from_slice(bytes);
+    packet.set_len(bytes.len());
+    packet.meta.segment = segment;
+    rights.check(&mut packet, &net(), link)?;
+    assert_eq!(packet.bytes(), &bytes[..packet.len()]);
+    Ok(packet.len())
+}
+
+fn check_whole(bytes: &[u8]) -> Result<usize, Refusal> {
+    check(&mut rights(), bytes, 0, (1500, false))
+}
+
+#[test]
+fn a_lease_sends_from_its_ports() {
+    let (v4, v6) = ((OURS, THEIRS), (OURS_V6, THEIRS_V6));
+    let (tcp, udp) = (Protocol::TCP, Protocol::UDP);
+    for (ends, protocol, port, may) in [
+        (v4, tcp, 80, true),
+        (v4, tcp, 81, false),
+        (v4, udp, 80, false),
+        (v6, tcp, 80, false),
+        (v4, udp, 53, true),
+        (v6, udp, 53, true),
+        (v6, tcp, 53, false),
+        (v4, tcp, 40_000, true),
+        (v6, udp, 40_015, true),
+        (v4, tcp, 40_016, false),
+        (v4, tcp, 39_999, false),
+    ] {
+        let bytes = packet(ends, protocol, port, 100);
+        let expected = may.then_some(bytes.len()).ok_or(Refusal::Port);
+        assert_eq!(
+            check_whole(&bytes),
+            expected,
+            "{ends:?} {protocol:?} {port}"
+        );
+    }
+}
+
+#[test]
+fn only_our_addresses_are_sources() {
+    for source in [
+        THEIRS,
+        "127.0.0.1",
+        "0.0.0.0",
+        "255.255.255.255",
+        "224.0.0.1",
+        "10.0.0.3",
+    ] {
+        let bytes = packet((source, THEIRS), Protocol::TCP, 80, 0);
+        assert_eq!(check_whole(&bytes), Err(Refusal::Source), "{source}");
+    }
+    for source in [THEIRS_V6, "::1", "::", "ff02::1", "fd00::3"] {
+        let bytes = packet((source, THEIRS_V6), Protocol::UDP, 53, 0);
+        assert_eq!(check_whole(&bytes), Err(Refusal::Source), "{source}");
+    }
+}
+
+#[test]
+fn only_tcp_and_udp_pass() {
+    for protocol in (0..=255).map(Protocol) {
+        if matches!(protocol, Protocol::TCP | Protocol::UDP) {
+            continue;
+        }
+        let bytes = packet((OURS, THEIRS), protocol, 53, 64);
+        assert_eq!(check_whole(&bytes), Err(Refusal::Protocol), "{protocol:?}");
+        let bytes = packet((OURS_V6, THEIRS_V6), protocol, 53, 64);
+        assert!(check_whole(&bytes).is_err(), "{protocol:?}");
+    }
+}
+
+#[test]
+fn what_follows_the_packet_is_cut_off() {
+    let bytes = packet((OURS, THEIRS), Protocol::TCP, 80, 10);
+    let mut longer = bytes.clone();
+    longer.extend([7; 100]);
+    assert_eq!(check_whole(&longer), Ok(bytes.len()));
+    let bytes = packet((OURS_V6, THEIRS_V6), Protocol::UDP, 53, 10);
+    let mut longer = bytes.clone();
+    longer.extend([7; 100]);
+    assert_eq!(check_whole(&longer), Ok(bytes.len()));
+}
+
+#[test]
+fn broken_headers_are_refused() {
+    for bytes in [
+        packet((OURS, THEIRS), Protocol::TCP, 80, 10),
+        packet((OURS_V6, THEIRS_V6), Protocol::UDP, 53, 10),
+    ] {
+        for cut in 0..bytes.len() {
+            assert!(check_whole(&bytes[..cut]).is_err(), "cut to {cut}");
+        }
+        for version in (0..16).filter(|v| ![4, 6].contains(v)) {
+            let mut other = bytes.clone();
+            other[0] = version << 4 | other[0] & 15;
+            assert_eq!(check_whole(&other), Err(Refusal::Header));
+        }
+    }
+    let mut checksum = packet((OURS, THEIRS), Protocol::TCP, 80, 10);
+    checksum[10] ^= 1;
+    assert_eq!(check_whole(&checksum), Err(Refusal::Header));
+    let mut no_header = packet((OURS, THEIRS), Protocol::TCP, 80, 10);
+    no_header[20 + 12] = 4 << 4;
+    assert_eq!(check_whole(&no_header), Err(Refusal::Header));
+    no_header[20 + 12] = 15 << 4;
+    assert_eq!(
+        check_whole(&no_header),
+        Err(Refusal::Header),
+        "a header longer than the segment"
+    );
+}
+
+#[test]
+fn options_are_refused() {
+    let mut bytes = packet((OURS, THEIRS), Protocol::TCP, 80, 40);
+    bytes[0] = 0x46;
+    bytes[10..12].fill(0);
+    let sum = checksum::checksum(&bytes[..24]);
+    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+    assert_eq!(check_whole(&bytes), Err(Refusal::Header));
+}
+
+#[test]
+fn long_packets_are_for_links_that_cut_them() {
+    let long = packet((OURS, THEIRS), Protocol::TCP, 80, 20_000);
+    let check = |segment, link| check(&mut rights(), &long, segment, link);
+    assert_eq!(check(0, (1500, true)), Err(Refusal::Length));
+    assert_eq!(check(1460, (1500, false)), Err(Refusal::Length));
+    assert_eq!(check(1460, (1500, true)), Ok(long.len()));
+    assert_eq!(check(1500, (1500, true)), Err(Refusal::Length));
+    assert_eq!(check(63, (1500, true)), Err(Refusal::Length));
+    assert_eq!(check(64, (1500, true)), Ok(long.len()));
+}
+
+/// A fragment of a datagram from port 53, or from `port` where it is the first.
+fn fragment(v6: bool, ident: u8, offset: u8, port: u16) -> Vec<u8> {
+    let ends = if v6 {
+        (OURS_V6, THEIRS_V6)
+    } else {
+        (OURS, THEIRS)
+    };
+    let mut bytes = packet(ends, Protocol::UDP, port, 64);
+    if v6 {
+        let header = FragmentHeader {
+            next_header: Protocol::UDP,
+            offset: u16::from(offset) * 8,
+            more: true,
+            ident: ident.into(),
+        };
+        let mut between = [0; FRAGMENT_HEADER_LEN];
+        header.emit(&mut between);
+        bytes.splice(ipv6::HEADER_LEN..ipv6::HEADER_LEN, between);
+        bytes[6] = 44;
+        let len = u16::try_from(bytes.len() - ipv6::HEADER_LEN).unwrap();
+        bytes[4..6].copy_from_slice(&len.to_be_bytes());
+        return bytes;
+    }
+    bytes[4..8].copy_from_slice(&[0, ident, 0x20, offset]);
+    bytes[10..12].fill(0);
+    let sum = checksum::checksum(&bytes[..20]);
+    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+    bytes
+}
+
+#[test]
+fn fragments_follow_a_first_one_that_passed() {
+    for v6 in [false, true] {
+        let mut rights = rights();
+        let mut check = |bytes: &[u8]| check(&mut rights, bytes, 0, (1500, false)).map(|_| ());
+        assert_eq!(check(&fragment(v6, 1, 9, 53)), Err(Refusal::Fragment));
+        assert_eq!(check(&fragment(v6, 1, 0, 54)), Err(Refusal::Port));
+        assert_eq!(check(&fragment(v6, 1, 9, 53)), Err(Refusal::Fragment));
+        assert_eq!(check(&fragment(v6, 1, 0, 53)), Ok(()));
+        assert_eq!(check(&fragment(v6, 1, 9, 7)), Ok(()));
+        assert_eq!(check(&fragment(v6, 2, 9, 53)), Err(Refusal::Fragment));
+        // A few datagrams are known at a time, and no more.
+        for ident in 10..10 + u8::try_from(limits::LEASE_FRAGMENTED).unwrap() {
+            assert_eq!(check(&fragment(v6, ident, 0, 53)), Ok(()));
+        }
+        assert_eq!(check(&fragment(v6, 1, 9, 53)), Err(Refusal::Fragment));
+        assert_eq!(check(&fragment(v6, 10, 9, 53)), Ok(()));
+    }
+}

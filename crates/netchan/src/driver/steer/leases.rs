@@ -1,0 +1,158 @@
+//! Which ports of a link are leased, and to which applications (C4).
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use proto::wire::ipv4::Protocol;
+
+use crate::{
+    channel::LeaseEnd,
+    counters::Counter,
+    link::lease::{Binding, PortRange, Transport},
+    packet::Packet,
+};
+
+const PORTS: usize = 1 << 16;
+
+/// The leases of a link, and their ends.
+#[derive(Debug)]
+pub struct LeaseTable {
+    ends: Vec<Option<LeaseEnd>>,
+    /// For each port of TCP and of UDP: 0, or one more than the place of its holders.
+    tcp: Box<[u32]>,
+    udp: Box<[u32]>,
+    /// Those of one port.
+    holders: Vec<Vec<Holder>>,
+    /// Ends to which something was given.
+    staged: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    /// Unspecified: at all addresses of IPv4, or at all of both.
+    address: IpAddr,
+    end: usize,
+}
+
+impl Default for LeaseTable {
+    fn default() -> Self {
+        Self {
+            ends: Vec::new(),
+            tcp: vec![0; PORTS].into(),
+            udp: vec![0; PORTS].into(),
+            holders: Vec::new(),
+            staged: Vec::new(),
+        }
+    }
+}
+
+impl LeaseTable {
+    /// The end of the lease that has this port at this address.
+    #[inline]
+    pub fn find(&self, protocol: Protocol, address: IpAddr, port: u16) -> Option<usize> {
+        let places = match protocol {
+            Protocol::TCP => &self.tcp,
+            Protocol::UDP => &self.udp,
+            _ => return None,
+        };
+        let place = places.get(usize::from(port))?.checked_sub(1)?;
+        let all = self.holders.get(place as usize)?; // widening: u32 to usize
+        let exact = all.iter().find(|holder| holder.address == address);
+        let holder = exact.or_else(|| all.iter().find(|holder| covers(holder.address, address)))?;
+        Some(holder.end)
+    }
+
+    /// Gives a lease's application a copy of a packet.
+    ///
+    /// # Errors
+    /// Why it is dropped.
+    pub fn put(&mut self, end: usize, packet: &Packet) -> Result<(), Counter> {
+        let to = self.ends.get_mut(end).and_then(Option::as_mut);
+        to.ok_or(Counter::DropLeaseFull)?.put(packet)?;
+        if self.staged.last() != Some(&end) {
+            self.staged.push(end);
+        }
+        Ok(())
+    }
+
+    /// Shows applications what they were given since the last time.
+    #[inline]
+    pub fn flush(&mut self) {
+        while let Some(number) = self.staged.pop() {
+            if let Some(Some(end)) = self.ends.get_mut(number) {
+                end.flush();
+            }
+        }
+    }
+
+    /// One more lease.
+    pub fn add(&mut self, end: LeaseEnd) {
+        match self.ends.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(end),
+            None => self.ends.push(Some(end)),
+        }
+    }
+
+    /// A lease has ended.
+    pub fn remove(&mut self, lease: u64) {
+        let Some(end) = self.end_of(lease) else {
+            return;
+        };
+        self.ends[end] = None;
+        for holders in &mut self.holders {
+            holders.retain(|holder| holder.end != end);
+        }
+        // A place without holders is as good as none, and is taken again by the port that has it.
+    }
+
+    fn end_of(&self, lease: u64) -> Option<usize> {
+        let is = |end: &Option<LeaseEnd>| end.as_ref().is_some_and(|e| e.core().number == lease);
+        self.ends.iter().position(is)
+    }
+
+    /// A lease has a port from now on.
+    pub fn bind(&mut self, lease: u64, binding: &Binding) {
+        let address = binding.address;
+        self.give(lease, binding.transport, address.port(), address.ip());
+    }
+
+    /// A lease has these ports of both protocols, at all addresses.
+    pub fn add_ports(&mut self, lease: u64, ports: PortRange) {
+        for port in ports.0..=ports.1 {
+            for transport in [Transport::Tcp, Transport::Udp] {
+                self.give(lease, transport, port, Ipv6Addr::UNSPECIFIED.into());
+            }
+        }
+    }
+
+    fn give(&mut self, lease: u64, transport: Transport, port: u16, address: IpAddr) {
+        let Some(end) = self.end_of(lease) else {
+            return;
+        };
+        let places = match transport {
+            Transport::Tcp => &mut self.tcp,
+            Transport::Udp => &mut self.udp,
+        };
+        let place = &mut places[usize::from(port)];
+        if *place == 0 {
+            self.holders.push(Vec::new());
+            *place = u32::try_from(self.holders.len()).unwrap_or(0); // at most one for each port of two protocols
+        }
+        if let Some(holders) = self.holders.get_mut((*place as usize).wrapping_sub(1)) {
+            holders.push(Holder { address, end });
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.iter().all(Option::is_none)
+    }
+}
+
+/// Whether a binding at `bound` takes what is for `address`.
+pub fn covers(bound: IpAddr, address: IpAddr) -> bool {
+    match bound {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.is_ipv4(),
+        IpAddr::V6(ip) if ip.is_unspecified() => true,
+        exact => exact == address,
+    }
+}

@@ -1,0 +1,172 @@
+//! Lending parts of a link to applications in other processes (C4): what `netchan daemon` is made of.
+
+use std::{fmt, io, net::IpAddr, os::fd::BorrowedFd, sync::Arc};
+
+use super::Net;
+use crate::{
+    api::{
+        Kind,
+        binding::{BindRequest, PortChange},
+    },
+    channel::{LeaseCore, LeaseFiles},
+    errno::invalid,
+    limits,
+    link::lease::{Binding, FILES, PortRange, Terms, Transport, VERSION},
+};
+
+/// A part of a link that is lent to an application: packets of the ports that it has go to it, and what it sends is checked and goes out by the link.
+/// Dropping it ends the lease: its ports are free, its buffers come back, and the application sees the end.
+///
+/// The application opens it as [`LeasedLink`](crate::link::lease::LeasedLink) from [`files`](Self::files) and [`terms`](Self::terms).
+pub struct Lent {
+    net: Net,
+    link: usize,
+    core: Arc<LeaseCore>,
+    files: LeaseFiles,
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lent")
+            .field("number", &self.core.number)
+            .field("holder", &self.core.holder)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Net {
+    /// Lends a part of the link named `link` (as `netchan show` has it; empty: the only one) to `holder`, which people read. It has a few ports for sockets
+    /// that name none, and gets others by [`Lent::bind`].
+    ///
+    /// Threads that wait for sockets of this process no longer poll the links, from the first lease on: the links' threads do.
+    ///
+    /// # Errors
+    /// `InvalidInput`: no such link, or there are several and none is named; EOPNOTSUPP: the link has several queues; EMFILE: 4,096 leases;
+    /// EADDRNOTAVAIL: no ports are left; the system's.
+    pub fn lend(&self, link: &str, holder: &str) -> io::Result<Lent> {
+        let link = self.lent_link(link)?;
+        let stack = self.stack();
+        let (core, files) = stack.open_lease(link, holder.to_owned())?;
+        let lent = Lent {
+            net: self.clone(),
+            link,
+            core,
+            files,
+        };
+        lent.more_ports().map_err(io::Error::from_raw_os_error)?;
+        Ok(lent)
+    }
+
+    fn lent_link(&self, name: &str) -> io::Result<usize> {
+        if !name.is_empty() {
+            let number = self.link_named(name).map(usize::from);
+            return number.ok_or_else(|| invalid(format!("there is no link `{name}`")));
+        }
+        let links = self.links();
+        let mut real = (0..links.len()).filter(|&n| !links[n].is_loopback);
+        match (real.next(), real.next()) {
+            (Some(only), None) => Ok(only),
+            _ => Err(invalid("there are several links: one has to be named")),
+        }
+    }
+}
+
+impl Lent {
+    /// What the application has to know.
+    pub fn terms(&self) -> Terms {
+        let net = self.net.stack().control.host.network();
+        let facts = &net.interfaces[self.link];
+        Terms {
+            version: VERSION,
+            link: facts.name.clone(),
+            mac: facts.mac.0,
+            mtu: facts.mtu,
+            segmentation: facts.segmentation.into(),
+            addresses: facts.addresses.iter().map(|a| a.to_string()).collect(),
+            inward: self.files.inward.encode(),
+            outward: self.files.outward.encode(),
+            slots: self.files.edge.slots(),
+            ports: self.core.ports.lock().ranges.clone(),
+        }
+    }
+
+    /// What the application has to be given, in the order in which it takes them.
+    pub fn files(&self) -> [BorrowedFd<'_>; FILES] {
+        self.files.all()
+    }
+
+    /// Gives the application a port, until the lease ends.
+    ///
+    /// # Errors
+    /// An errno. EINVAL: port 0; EADDRNOTAVAIL: no address of this host's; EADDRINUSE; ENOBUFS: it has 1,024.
+    pub fn bind(&self, binding: Binding) -> Result<(), i32> {
+        let address = binding.address;
+        let ip = address.ip().to_canonical();
+        if address.port() == 0 {
+            return Err(libc::EINVAL);
+        }
+        let stack = self.net.stack();
+        let is_ours = |ip: IpAddr| ip.is_unspecified() || stack.control.host.network().is_local(ip);
+        if !is_ours(ip) || ip.is_loopback() {
+            return Err(libc::EADDRNOTAVAIL);
+        }
+        let binding = Binding {
+            address: (ip, address.port()).into(),
+            ..binding
+        };
+        let mut ports = self.core.ports.lock();
+        if ports.has(&binding) {
+            return Ok(());
+        }
+        if ports.bindings.len() >= limits::LEASE_BINDINGS {
+            return Err(libc::ENOBUFS);
+        }
+        let kind = match binding.transport {
+            Transport::Tcp => Kind::Stream,
+            Transport::Udp => Kind::Datagram,
+        };
+        let (id, _) = stack.bind(BindRequest {
+            kind,
+            address: binding.address,
+            v6_only: false,
+            mapped: false,
+            reuse_address: false,
+            reuse_port: false,
+            device: None,
+        })?;
+        ports.bindings.push((id, binding));
+        drop(ports);
+        stack.bind_lease(self.link, self.core.number, &binding);
+        Ok(())
+    }
+
+    /// Gives the application more ports for sockets that name none: as many as it has, 16 at first, 1,024 at most. Those that came.
+    ///
+    /// # Errors
+    /// EADDRNOTAVAIL: so many are not free.
+    pub fn more_ports(&self) -> Result<Vec<PortRange>, i32> {
+        let stack = self.net.stack();
+        let mut ports = self.core.ports.lock();
+        let has: u32 = ports.ranges.iter().map(|range| range.count()).sum();
+        let has = usize::try_from(has).unwrap_or(usize::MAX);
+        let count = has.clamp(limits::LEASE_PORTS, limits::LEASE_PORTS_MAX);
+        let count = u16::try_from(count).map_err(|_| libc::EADDRNOTAVAIL)?;
+        let range = stack.control.directory.lend(count)?;
+        ports.ranges.push(range);
+        drop(ports);
+        stack.give_ports(self.link, self.core.number, range);
+        Ok(vec![range])
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let stack = self.net.stack();
+        stack.close_lease(self.link, &self.core);
+        let ports = std::mem::take(&mut *self.core.ports.lock());
+        for (id, _) in ports.bindings {
+            stack.control.directory.change(id, PortChange::Release);
+        }
+        stack.control.directory.take_back(&ports.ranges);
+    }
+}

@@ -1,0 +1,107 @@
+//! The lender's side of leases: they come and go, and get ports. Their ends lie in the halves of their link's first queue.
+
+use std::{io, sync::Arc};
+
+use super::Stack;
+use crate::{
+    channel::{LeaseCore, LeaseFiles, lease},
+    errno::error,
+    limits,
+    link::lease::{Binding, PortRange},
+};
+
+impl Stack {
+    /// Lends a part of a link.
+    ///
+    /// # Errors
+    /// EMFILE: there are as many leases as there may be; EOPNOTSUPP: the link has several queues; the system's.
+    pub fn open_lease(
+        &self,
+        link: usize,
+        holder: String,
+    ) -> io::Result<(Arc<LeaseCore>, LeaseFiles)> {
+        let [queue] = *self.driver.links[link].as_slice() else {
+            return Err(error(libc::EOPNOTSUPP));
+        };
+        let shared = &self.driver.queues[queue];
+        let number = {
+            let mut lent = self.control.lent.lock();
+            if lent.all.len() >= limits::LEASES {
+                return Err(error(libc::EMFILE));
+            }
+            lent.next += 1;
+            lent.next
+        };
+        let (end, source, files) = lease((number, link), holder)?;
+        let core = end.core().clone();
+        // A thread that waits for a socket of this process does not look at leases.
+        self.driver.keep_links();
+        let bells = self.with_interface(queue, |interface| {
+            interface.leases.add(source)?;
+            interface.leases.bells()
+        })?;
+        let _ = shared.lease_bells.set(bells); // the same as before, where it was set
+        self.control.lent.lock().all.push(core.clone());
+        self.with_receive(queue, |receive| {
+            receive.steer.leases.get_or_insert_default().add(end);
+        });
+        shared.doorbell.ring(); // the thread sleeps on the lease's bell, too, from now on
+        Ok((core, files))
+    }
+
+    /// Ends a lease: what the application has comes back, and its packets are no more.
+    pub fn close_lease(&self, link: usize, lease: &LeaseCore) {
+        let Some(&queue) = self.driver.links[link].first() else {
+            return;
+        };
+        let (number, mut is_last) = (lease.number, false);
+        self.with_receive(queue, |receive| {
+            if let Some(leases) = &mut receive.steer.leases {
+                leases.remove(number);
+                is_last = leases.is_empty();
+            }
+            if is_last {
+                receive.steer.leases = None;
+            }
+        });
+        let now = self.clock.now();
+        self.with_interface(queue, |interface| {
+            interface.refresh(now);
+            interface.end_lease(number, now);
+        });
+        self.driver.queues[queue].doorbell.ring(); // the link's thread sends what was said
+        let mut lent = self.control.lent.lock();
+        lent.all.retain(|core| core.number != number);
+    }
+
+    /// A lease has a port from now on.
+    pub fn bind_lease(&self, link: usize, lease: u64, binding: &Binding) {
+        let Some(&queue) = self.driver.links[link].first() else {
+            return;
+        };
+        self.with_receive(queue, |receive| {
+            if let Some(leases) = &mut receive.steer.leases {
+                leases.bind(lease, binding);
+            }
+        });
+        self.with_interface(queue, |interface| interface.leases.bind(lease, binding));
+    }
+
+    /// A lease has these ports for sockets that name none.
+    pub fn give_ports(&self, link: usize, lease: u64, ports: PortRange) {
+        let Some(&queue) = self.driver.links[link].first() else {
+            return;
+        };
+        self.with_receive(queue, |receive| {
+            if let Some(leases) = &mut receive.steer.leases {
+                leases.add_ports(lease, ports);
+            }
+        });
+        self.with_interface(queue, |interface| interface.leases.add_ports(lease, ports));
+    }
+
+    /// All leases.
+    pub fn leases(&self) -> Vec<Arc<LeaseCore>> {
+        self.control.lent.lock().all.clone()
+    }
+}

@@ -1,0 +1,81 @@
+//! A lender and a peer, and applications with leases, whose requests a thread answers as a daemon does.
+
+use std::{os::fd::OwnedFd, sync::Arc, thread};
+
+use netchan::{
+    Lent, Net,
+    link::{
+        lease::{Answer, LeasedLink, MESSAGE_MAX, Options, Request},
+        wire,
+    },
+};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+pub const LENDER: &str = "10.0.0.1";
+pub const LENDER_V6: &str = "fd00::1";
+pub const PEER: &str = "10.0.0.2";
+pub const PEER_V6: &str = "fd00::2";
+
+/// A lender and a peer, joined by a wire.
+pub fn lender_and_peer(options: &wire::Options) -> (Net, Net) {
+    let (a, b) = wire::pair(options);
+    let start = |link, address: &str, v6: &str| {
+        Net::builder()
+            .link_with(link)
+            .address(&format!("{address}/24"))
+            .unwrap()
+            .address(&format!("{v6}/64"))
+            .unwrap()
+            .start()
+            .unwrap()
+    };
+    (
+        start(Box::new(a), LENDER, LENDER_V6),
+        start(Box::new(b), PEER, PEER_V6),
+    )
+}
+
+/// An application with a lease, whose requests a thread answers as a daemon does. The lease ends with the application.
+pub fn application(lender: &Net, name: &str) -> (Net, Arc<Lent>) {
+    let lent = Arc::new(lender.lend("", name).unwrap());
+    let flags = SocketFlags::CLOEXEC;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let (socket, far) = rustix::net::socketpair(family, kind, flags, None).unwrap();
+    let answering = lent.clone();
+    thread::spawn(move || answer(&socket, &answering));
+    let mut files: Vec<OwnedFd> = Vec::new();
+    for file in lent.files() {
+        files.push(file.try_clone_to_owned().unwrap());
+    }
+    files.push(far);
+    let link = LeasedLink::adopt(files, &Options::default()).unwrap();
+    let net = Net::builder().link_with(Box::new(link)).start().unwrap();
+    (net, lent)
+}
+
+fn answer(socket: &OwnedFd, lent: &Lent) {
+    let mut message = vec![0; MESSAGE_MAX];
+    while let Ok((n @ 1.., _)) = rustix::net::recv(socket, &mut message[..], RecvFlags::empty()) {
+        let refused = |errno| Answer::Refused {
+            errno,
+            why: "no".into(),
+        };
+        let answer = match serde_json::from_slice(&message[..n]).unwrap() {
+            Request::Attach { .. } => refused(libc::EPROTO),
+            Request::Terms => Answer::Terms(Box::new(lent.terms())),
+            Request::Bind(binding) => lent.bind(binding).map_or_else(refused, |()| Answer::Done),
+            Request::MorePorts => lent.more_ports().map_or_else(refused, Answer::Ports),
+        };
+        let answer = serde_json::to_vec(&answer).unwrap();
+        rustix::net::send(socket, &answer, SendFlags::NOSIGNAL).unwrap();
+    }
+}
+
+/// Bytes that show where they were lost or mixed up.
+pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    let byte = |i: usize| {
+        let [low, high, ..] = i.to_le_bytes();
+        low.wrapping_mul(31).wrapping_add(high) ^ seed
+    };
+    (0..len).map(byte).collect()
+}

@@ -1,0 +1,173 @@
+//! Leases: a lender with a link, applications that run TCP and UDP themselves, and a peer on the wire. All in one process; what crosses between lender and
+//! application crosses as between two.
+
+mod lease_service;
+
+use std::{
+    io::{Read, Write},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use lease_service::{LENDER, LENDER_V6, PEER, PEER_V6, application, lender_and_peer, pattern};
+use netchan::{Net, link::wire};
+
+/// One connection from `client` to `server`, which listens at `address`; bytes both ways.
+fn echo(client: &Net, server: &Net, address: &str, len: usize) {
+    let listener = server.tcp().listen(address).unwrap();
+    let sent = pattern(len, 7);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream
+                .set_read_timeout(Some(Duration::from_secs(20)))
+                .unwrap();
+            let mut got = vec![0; len];
+            stream.read_exact(&mut got).unwrap();
+            assert!(got == sent, "what came is what was sent");
+            stream.write_all(&got).unwrap();
+        });
+        let mut stream = client.tcp().connect(address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        let mut back = vec![0; len];
+        let writer = stream.try_clone().unwrap();
+        scope.spawn(|| {
+            let mut writer = writer;
+            writer.write_all(&sent).unwrap();
+        });
+        stream.read_exact(&mut back).unwrap();
+        assert!(back == sent, "what came back is what was sent");
+    });
+}
+
+#[test]
+fn an_application_serves_a_peer_and_connects_to_it() {
+    let (lender, peer) = lender_and_peer(&wire::Options::default());
+    let (application, _lent) = application(&lender, "test");
+    for (ours, theirs) in [
+        (LENDER.to_owned(), PEER.to_owned()),
+        (format!("[{LENDER_V6}]"), format!("[{PEER_V6}]")),
+    ] {
+        echo(&peer, &application, &format!("{ours}:80"), 3_000_000);
+        echo(&application, &peer, &format!("{theirs}:81"), 3_000_000);
+    }
+}
+
+#[test]
+fn applications_share_an_address_and_reach_each_other() {
+    let (lender, peer) = lender_and_peer(&wire::Options::default());
+    let (first, _first) = application(&lender, "first");
+    let (second, _second) = application(&lender, "second");
+    let own = first
+        .tcp()
+        .listen((LENDER.parse::<IpAddr>().unwrap(), 80))
+        .unwrap();
+    let taken = second.tcp().listen((LENDER.parse::<IpAddr>().unwrap(), 80));
+    assert_eq!(taken.unwrap_err().raw_os_error(), Some(libc::EADDRINUSE));
+    let taken = lender.tcp().listen("0.0.0.0:80");
+    assert_eq!(taken.unwrap_err().raw_os_error(), Some(libc::EADDRINUSE));
+    drop(own);
+    for address in [format!("{LENDER}:90"), format!("[{LENDER_V6}]:90")] {
+        echo(&first, &second, &address, 1_000_000);
+    }
+    echo(&peer, &first, &format!("{LENDER}:91"), 100_000);
+    echo(&peer, &second, &format!("{LENDER}:92"), 100_000);
+    // And each reaches itself, and the lender.
+    echo(&first, &first, &format!("{LENDER}:93"), 100_000);
+    echo(&first, &lender, &format!("{LENDER}:94"), 100_000);
+    echo(&lender, &first, &format!("{LENDER}:95"), 100_000);
+}
+
+#[test]
+fn ports_come_as_they_are_needed() {
+    let (lender, peer) = lender_and_peer(&wire::Options::default());
+    let (application, lent) = application(&lender, "many");
+    let listener = peer
+        .tcp()
+        .listen((PEER.parse::<IpAddr>().unwrap(), 80))
+        .unwrap();
+    let has = || {
+        lent.terms()
+            .ports
+            .iter()
+            .map(|range| range.count())
+            .sum::<u32>()
+    };
+    assert_eq!(has(), 16);
+    let mut all = Vec::new();
+    for _ in 0..100 {
+        let stream = application
+            .tcp()
+            .connect((PEER.parse::<IpAddr>().unwrap(), 80))
+            .unwrap();
+        let (accepted, from) = listener.accept().unwrap();
+        let is_leased = |port| {
+            lent.terms()
+                .ports
+                .iter()
+                .any(|r| (r.0..=r.1).contains(&port))
+        };
+        assert!(is_leased(from.port()), "{from}");
+        all.push((stream, accepted));
+    }
+    assert_eq!(has(), 128);
+}
+
+#[test]
+fn datagrams_pass_whole_and_in_fragments() {
+    let (lender, peer) = lender_and_peer(&wire::Options::default());
+    let (application, _lent) = application(&lender, "datagrams");
+    for (ours, theirs) in [(LENDER, PEER), (LENDER_V6, PEER_V6)] {
+        let address = |ip: &str, port| SocketAddr::new(ip.parse().unwrap(), port);
+        let ours = application.udp().bind(address(ours, 53)).unwrap();
+        let theirs = peer.udp().bind(address(theirs, 5353)).unwrap();
+        for socket in [&ours, &theirs] {
+            socket
+                .set_read_timeout(Some(Duration::from_secs(10)))
+                .unwrap();
+        }
+        for len in [0, 1, 1000, 1472, 1473, 8000, 40_000] {
+            let (sent, mut got) = (pattern(len, 3), vec![0; 65_536]);
+            theirs.send_to(&sent, ours.local_addr().unwrap()).unwrap();
+            let (n, from) = ours.recv_from(&mut got).unwrap();
+            assert!(got[..n] == sent, "{len} bytes in");
+            ours.send_to(&sent, from).unwrap();
+            let (n, _) = theirs.recv_from(&mut got).unwrap();
+            assert!(got[..n] == sent, "{len} bytes out");
+        }
+    }
+}
+
+#[test]
+fn what_a_lease_had_is_free_after_it() {
+    let (lender, peer) = lender_and_peer(&wire::Options::default());
+    for round in 0..20 {
+        let (application, lent) = application(&lender, "brief");
+        let listener = application.tcp().listen("0.0.0.0:80").unwrap();
+        let mut client = peer
+            .tcp()
+            .connect((LENDER.parse::<IpAddr>().unwrap(), 80))
+            .unwrap();
+        let (_accepted, _) = listener.accept().unwrap();
+        drop(application);
+        drop((listener, _accepted));
+        let is_gone = (0..10_000).any(|_| {
+            thread::sleep(Duration::from_millis(1));
+            Arc::strong_count(&lent) == 1
+        });
+        assert!(is_gone, "the application's socket was closed");
+        drop(lent);
+        client
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        let _ = client.write_all(b"is there anybody?");
+        let read = client.read(&mut [0; 1]);
+        assert!(matches!(read, Ok(0) | Err(_)), "round {round}: {read:?}");
+        // The port is free for the lender, too.
+        drop(lender.tcp().listen("0.0.0.0:80").unwrap());
+    }
+}
