@@ -3,16 +3,12 @@
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
-    capture, change, completions, config, demo, doctor, extcap, inject, lab, log, metrics, plot,
-    run, show, top, trace, web, work,
+    capture, change, completions, config, daemon, demo, doctor, extcap, inject, lab, log, metrics,
+    plot, run, show, top, trace, web, work,
 };
 
 /// Commands of the contract that this version does not have, and what stands in until it does.
-const PLANNED: [(&str, &str); 4] = [
-    (
-        "daemon",
-        "a stack lives inside the program that `netchan run` starts",
-    ),
+const PLANNED: [(&str, &str); 3] = [
     ("suspend", "connections end with their program"),
     ("resume", "connections end with their program"),
     ("upgrade", "connections end with their program"),
@@ -44,6 +40,7 @@ struct Cli {
 pub enum Command {
     Demo(demo::Arguments),
     Run(run::Arguments),
+    Daemon(daemon::Arguments),
     Show(show::Arguments),
     Top(top::Arguments),
     Web(web::Arguments),
@@ -75,6 +72,7 @@ impl Command {
         match self {
             Self::Demo(_) => "demo",
             Self::Run(_) => "run",
+            Self::Daemon(_) => "daemon",
             Self::Show(_) => "show",
             Self::Top(_) => "top",
             Self::Web(_) => "web",

@@ -43,7 +43,7 @@ fn every_shell_completes_every_command_and_option() {
         for topic in netchan::control::TOPICS {
             assert!(script.contains(topic), "{shell}: show {topic}");
         }
-        for hidden in ["__inner", "__man", "daemon"] {
+        for hidden in ["__inner", "__man", "suspend"] {
             assert!(!script.contains(hidden), "{shell}: {hidden}");
         }
     }

@@ -5,6 +5,7 @@ mod capture;
 mod change;
 mod completions;
 mod config;
+mod daemon;
 mod demo;
 mod doctor;
 mod elf;
@@ -50,13 +51,14 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(command: Command, log: &log::Flags) -> Outcome {
-    // The program that `netchan run` becomes opens its file itself, as the user that it is then.
-    if !matches!(command, Command::Run(_)) {
+    // The program that `netchan run` becomes opens its file itself, as the user that it is then; the daemon's configuration names one.
+    if !matches!(command, Command::Run(_) | Command::Daemon(_)) {
         log::begin(&log.over(LogConfig::default()))?;
     }
     match command {
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::Run(arguments) => run::run(&arguments, log),
+        Command::Daemon(arguments) => daemon::daemon(&arguments, log),
         Command::Show(arguments) => show::show(&arguments),
         Command::Top(arguments) => top::top(&arguments),
         Command::Metrics(arguments) => metrics::metrics(&arguments),

@@ -11,7 +11,7 @@ use std::{
 
 use clap::builder::PossibleValuesParser;
 use netchan::{
-    Dispatch, Regime,
+    Builder, Dispatch, Regime,
     config::{Config, LogConfig, RunConfig},
     environment::{self, HandedOn},
     link::specification::{Kind, Specification},
@@ -26,7 +26,10 @@ use crate::{
 };
 
 mod plan;
-mod sandbox;
+pub mod sandbox;
+
+/// A variable that the preload library reads, and its value.
+pub type Setting = (&'static str, OsString);
 
 /// The preload library's file.
 const LIBRARY: &str = "libnetchan_preload.so";
@@ -238,8 +241,8 @@ fn give_up_rights(user: &User, library: &Path, command: &mut Command) -> Outcome
 }
 
 /// What was asked for, as the preload library will read it; refused here if it makes no sense.
-fn settings(arguments: &Arguments) -> Result<Vec<(&'static str, OsString)>, Failure> {
-    let mut given: Vec<(&'static str, OsString)> = Vec::new();
+pub fn settings(arguments: &Arguments) -> Result<Vec<Setting>, Failure> {
+    let mut given: Vec<Setting> = Vec::new();
     let lists = [
         (environment::ADDRESS, &arguments.address),
         (environment::GATEWAY, &arguments.gateway),
@@ -253,7 +256,8 @@ fn settings(arguments: &Arguments) -> Result<Vec<(&'static str, OsString)>, Fail
     if let Some(link) = &arguments.link {
         given.push((environment::LINK, link.into()));
         let parsed: Specification = link.parse().map_err(usage)?;
-        let goes_without = matches!(parsed.kind, Kind::Loop | Kind::Wire);
+        // A daemon's link comes with the daemon's addresses.
+        let goes_without = matches!(parsed.kind, Kind::Loop | Kind::Wire | Kind::Daemon);
         if arguments.address.is_empty() && !goes_without {
             return Err(usage(format!(
                 "--link {link} needs an address of its own: --address 10.77.0.2/24"
@@ -284,21 +288,28 @@ fn settings(arguments: &Arguments) -> Result<Vec<(&'static str, OsString)>, Fail
 }
 
 /// Opens what was asked for, with the rights that there are now, and leaves it open for the program.
-fn open(settings: &[(&'static str, OsString)]) -> Result<HandedOn, Failure> {
-    let lookup = |name: &str| {
-        let known = settings.iter().find(|(known, _)| *known == name);
-        known.map(|(_, value)| value.to_string_lossy().into_owned())
-    };
-    let config = lookup(environment::CONFIG).map(PathBuf::from);
-    let from_file = config.is_some();
-    match environment::builder(&lookup) {
-        Ok(builder) => environment::hand_on(&builder, config.as_deref())
-            .map_err(|why| failed(format!("cannot hand the links over: {why}"))),
-        Err(why) if why.kind() == io::ErrorKind::InvalidInput && !from_file => {
-            Err(usage(in_options(&why.to_string())))
+fn open(settings: &[Setting]) -> Result<HandedOn, Failure> {
+    let builder = builder(settings)?;
+    let config = value(settings, environment::CONFIG).map(PathBuf::from);
+    environment::hand_on(&builder, config.as_deref())
+        .map_err(|why| failed(format!("cannot hand the links over: {why}")))
+}
+
+fn value(settings: &[Setting], name: &str) -> Option<String> {
+    let known = settings.iter().find(|(known, _)| *known == name);
+    known.map(|(_, value)| value.to_string_lossy().into_owned())
+}
+
+/// A stack of what was asked for; its links are open.
+pub fn builder(settings: &[Setting]) -> Result<Builder, Failure> {
+    let from_file = value(settings, environment::CONFIG).is_some();
+    environment::builder(&|name| value(settings, name)).map_err(|why| {
+        let said = in_options(&why.to_string());
+        match why.kind() == io::ErrorKind::InvalidInput && !from_file {
+            true => usage(said),
+            false => failed(said),
         }
-        Err(why) => Err(failed(in_options(&why.to_string()))),
-    }
+    })
 }
 
 /// Variables that tell the program's process more than options say.

@@ -1,4 +1,4 @@
-//! Users of this machine, by name and number.
+//! Users and groups of this machine, by name and number.
 
 use std::process::Command;
 
@@ -16,6 +16,15 @@ pub struct User {
     pub home: String,
 }
 
+/// One line of group(5).
+#[derive(Debug, PartialEq, Eq)]
+pub struct Group {
+    pub name: String,
+    pub id: u32,
+    /// By name, those apart whose own group it is.
+    pub members: Vec<String>,
+}
+
 /// The name of user `id`; its number where it has none.
 pub fn name(id: u32) -> String {
     find(&id.to_string()).map_or_else(|| id.to_string(), |user| user.name)
@@ -23,20 +32,33 @@ pub fn name(id: u32) -> String {
 
 /// The user of this name or number. `getent` knows also those of a directory service; /etc/passwd stands in where there is no getent.
 pub fn find(wanted: &str) -> Option<User> {
+    let text = entry("passwd", wanted)?;
+    let by_number = wanted.parse::<u32>().ok();
+    let mut users = text.lines().filter_map(parse);
+    users.find(|user| user.name == wanted || Some(user.id) == by_number)
+}
+
+/// The group of this name or number.
+pub fn group(wanted: &str) -> Option<Group> {
+    let text = entry("group", wanted)?;
+    let by_number = wanted.parse::<u32>().ok();
+    let mut groups = text.lines().filter_map(parse_group);
+    groups.find(|group| group.name == wanted || Some(group.id) == by_number)
+}
+
+/// What there is of `wanted` in a database, `passwd` or `group`; where there is no getent, all of the file.
+fn entry(database: &str, wanted: &str) -> Option<String> {
     if wanted.is_empty() || wanted.starts_with('-') {
         return None;
     }
     let asked = Command::new("getent")
-        .args(["passwd", wanted])
+        .args([database, wanted])
         .env_remove("LD_PRELOAD")
         .output();
-    let text = match asked {
+    Some(match asked {
         Ok(done) => String::from_utf8_lossy(&done.stdout).into_owned(),
-        Err(_) => std::fs::read_to_string("/etc/passwd").unwrap_or_default(),
-    };
-    let by_number = wanted.parse::<u32>().ok();
-    let mut users = text.lines().filter_map(parse);
-    users.find(|user| user.name == wanted || Some(user.id) == by_number)
+        Err(_) => std::fs::read_to_string(format!("/etc/{database}")).unwrap_or_default(),
+    })
 }
 
 impl User {
@@ -92,6 +114,19 @@ fn parse(line: &str) -> Option<User> {
     })
 }
 
+fn parse_group(line: &str) -> Option<Group> {
+    let mut fields = line.split(':');
+    let name = fields.next()?.to_owned();
+    let id = fields.nth(1)?.parse().ok()?;
+    let members = fields.next()?.split(',');
+    let members = members.filter(|member| !member.is_empty());
+    Some(Group {
+        name,
+        id,
+        members: members.map(str::to_owned).collect(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +140,26 @@ mod tests {
         assert_eq!(name(4_000_000_001), "4000000001");
         for wrong in ["", "-h", "no such user", "root:x"] {
             assert_eq!(find(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn groups_are_found_by_name_and_number() {
+        let root = group("root").unwrap();
+        assert_eq!((root.name.as_str(), root.id), ("root", 0));
+        assert_eq!(group("0"), Some(root));
+        for wrong in ["", "-h", "no such group"] {
+            assert_eq!(group(wrong), None, "{wrong}");
+        }
+        let line = parse_group("www:x:33:ann,bob").unwrap();
+        assert_eq!(
+            (line.id, line.members),
+            (33, vec!["ann".into(), "bob".into()])
+        );
+        let empty = parse_group("www:x:33:").unwrap();
+        assert!(empty.members.is_empty());
+        for wrong in ["", "a", "a:x:1", "a:x:b:c"] {
+            assert_eq!(parse_group(wrong), None, "{wrong}");
         }
     }
 

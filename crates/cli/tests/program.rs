@@ -1,5 +1,7 @@
 //! The program from outside: what it prints, where, and how it ends.
 
+#[path = "program/daemon.rs"]
+mod daemon;
 #[path = "../src/trace/perfetto/decode.rs"]
 mod decode;
 #[path = "program/plots.rs"]
@@ -79,8 +81,8 @@ fn help_names_what_works_and_nothing_else() {
     let (status, out, _) = run(&["--help"]);
     assert_eq!(status, 0);
     for command in [
-        "demo", "run", "show", "top", "web", "metrics", "capture", "inject", "extcap", "plot",
-        "config", "trace", "doctor", "lab",
+        "demo", "run", "daemon", "show", "top", "web", "metrics", "capture", "inject", "extcap",
+        "plot", "config", "trace", "doctor", "lab",
     ] {
         assert!(
             out.contains(&format!("  {command} ")),
@@ -90,7 +92,7 @@ fn help_names_what_works_and_nothing_else() {
         assert_eq!(status, 0, "{command}");
         assert!(help.contains("Example"), "{command}:\n{help}");
     }
-    for other in ["daemon", "__inner", "suspend"] {
+    for other in ["__inner", "suspend", "upgrade"] {
         assert!(
             !out.contains(&format!("  {other} ")),
             "{other} is listed:\n{out}"
@@ -209,7 +211,7 @@ fn what_is_wrong_with_a_link_is_said_before_what_is_missing() {
 
 #[test]
 fn what_is_to_come_says_so() {
-    for command in ["daemon", "suspend", "resume", "upgrade"] {
+    for command in ["suspend", "resume", "upgrade"] {
         let (status, out, err) = run(&[command, "--help", "x", "-y"]);
         assert_eq!(status, 1, "{command}");
         assert!(

@@ -111,6 +111,14 @@ const FAMILIES: [libc::c_int; 4] = [
 /// A text: a path that cannot be opened, or a kernel that cannot do it. Nothing is left half confined that then runs on: the caller ends.
 pub fn enter(writable: &[PathBuf]) -> Result<(), String> {
     confine_files(writable)?;
+    refuse_calls()
+}
+
+/// Refuses the calls that a network server has no need of.
+///
+/// # Errors
+/// As for [`enter`].
+pub fn refuse_calls() -> Result<(), String> {
     for filter in filters()? {
         seccompiler::apply_filter(&filter).map_err(|e| format!("seccomp: {e}"))?;
     }
@@ -118,7 +126,10 @@ pub fn enter(writable: &[PathBuf]) -> Result<(), String> {
 }
 
 /// Leaves reading and executing as they are, and writing only in some places. Descriptors that are open already keep their rights.
-fn confine_files(writable: &[PathBuf]) -> Result<(), String> {
+///
+/// # Errors
+/// As for [`enter`].
+pub fn confine_files(writable: &[PathBuf]) -> Result<(), String> {
     let failed = |e: landlock::RulesetError| format!("Landlock: {e}");
     let rights = AccessFs::from_write(LANDLOCK);
     let ruleset = Ruleset::default().handle_access(rights).map_err(failed)?;

@@ -1,0 +1,412 @@
+//! The thread `netchan-lease`, which answers: one for all clients. It waits for all of them at once and for no one of them.
+//!
+//! A client is not believed: what it sends is bounded, answered once, and closed where it is nonsense; its user and its process are what the
+//! kernel says. One that does not ask in time, or does not read its answers, is closed.
+//!
+//! A lease ends with its socket. A process that has ended while another has the socket from it (fork) leaves the lease to that one; when none has the
+//! socket any more it ends, which is the only sign there is of that. So no process is watched for its end.
+
+use std::{
+    io,
+    ops::ControlFlow,
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, TryRecvError, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use netchan::link::lease::MESSAGE_MAX;
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
+    io::Errno,
+    net::{RecvFlags, SocketFlags, accept_with, recv, sockopt::set_socket_send_buffer_size},
+};
+
+use super::{
+    refusals::{Kind, Refusals},
+    request::{Connection, Lease, Lender, Refusal, answer, send},
+    rules::Rules,
+    socket::Listening,
+};
+use crate::units::now_ns;
+
+/// A connection without a lease is closed after so long.
+const ATTACH_NS: u64 = 5_000_000_000;
+/// Where the system has no descriptors left: until the next try.
+const PAUSE_NS: u64 = 100_000_000;
+/// Connections accepted before the others have their turn again.
+const ACCEPTED_MAX: usize = 64;
+/// For answers that the client has not read, bytes: it is charged to the daemon.
+const UNREAD_MAX: usize = 2 * MESSAGE_MAX;
+
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// In all: as many applications as a large machine runs.
+    pub all: usize,
+    /// Of one user that is not root.
+    pub each: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            all: 4096,
+            each: 256,
+        }
+    }
+}
+
+/// What the thread is told.
+enum Order {
+    Rules(Rules),
+    Stop,
+}
+
+/// The running thread.
+pub struct Service {
+    orders: Sender<Order>,
+    wake: Arc<OwnedFd>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Service {
+    /// Starts it; `ended` is dropped at its end, whatever the reason.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn start<L: Lender>(
+        listening: Listening,
+        lender: L,
+        rules: Rules,
+        ended: impl Send + 'static,
+    ) -> io::Result<Self> {
+        let (orders, wake, server) = Server::new(listening, lender, rules, Limits::default())?;
+        let thread = netchan::spawn("netchan-lease", move || {
+            let _ended = ended;
+            server.run();
+        })?;
+        Ok(Self {
+            orders,
+            wake,
+            thread,
+        })
+    }
+
+    /// Other rules, for what is asked for from now on.
+    pub fn set(&self, rules: Rules) {
+        self.send(Order::Rules(rules));
+    }
+
+    /// Ends it: it closes its connections, and with them their leases. False if it had failed.
+    pub fn stop(self) -> bool {
+        self.send(Order::Stop);
+        self.thread.join().is_ok()
+    }
+
+    fn send(&self, order: Order) {
+        // Where it has ended there is no thread to tell.
+        let _ = self.orders.send(order);
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Ready {
+    orders: bool,
+    accept: bool,
+    /// By number, rising.
+    connections: Vec<usize>,
+}
+
+/// What the thread has.
+pub(super) struct Server<L: Lender> {
+    // First: no client connects to what ends.
+    listening: Listening,
+    connections: Vec<Connection<L::Lease>>,
+    orders: Receiver<Order>,
+    wake: Arc<OwnedFd>,
+    lender: L,
+    rules: Rules,
+    limits: Limits,
+    refusals: Refusals,
+    /// There were no descriptors left: nothing is accepted before.
+    accept_from_ns: u64,
+    message: Vec<u8>,
+}
+
+impl<L: Lender> Server<L> {
+    fn new(
+        listening: Listening,
+        lender: L,
+        rules: Rules,
+        limits: Limits,
+    ) -> io::Result<(Sender<Order>, Arc<OwnedFd>, Self)> {
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (sender, orders) = channel();
+        let server = Self {
+            listening,
+            connections: Vec::new(),
+            orders,
+            wake: Arc::clone(&wake),
+            lender,
+            rules,
+            limits,
+            refusals: Refusals::default(),
+            accept_from_ns: 0,
+            // One more than there may be: what is longer is seen.
+            message: vec![0; MESSAGE_MAX + 1],
+        };
+        Ok((sender, wake, server))
+    }
+
+    fn run(mut self) {
+        loop {
+            let now = now_ns();
+            let ready = match self.wait(now, self.timeout(now)) {
+                Ok(ready) => ready,
+                Err(Errno::INTR) => continue,
+                Err(e) => {
+                    tracing::error!(target: "netchan::daemon", "the thread that answers ends: poll: {e}");
+                    return;
+                }
+            };
+            if self.turn(now_ns(), &ready).is_break() {
+                return;
+            }
+        }
+    }
+
+    /// How long there is nothing to do by time alone; `None`: for ever.
+    fn timeout(&self, now: u64) -> Option<Duration> {
+        let waiting = self.connections.iter().filter(|one| one.lease.is_none());
+        let closing = waiting.map(|one| one.until_ns).min();
+        let accepting = (self.accept_from_ns > now).then_some(self.accept_from_ns);
+        let all = [closing, accepting, self.refusals.next_ns()];
+        let next = all.into_iter().flatten().min()?;
+        // One nanosecond more, so that the time has come when poll returns for it.
+        Some(Duration::from_nanos(next.saturating_sub(now) + 1))
+    }
+
+    fn wait(&self, now: u64, timeout: Option<Duration>) -> Result<Ready, Errno> {
+        let on = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut fds = vec![on(self.wake.as_fd())];
+        fds.extend(self.connections.iter().map(|one| on(one.socket.as_fd())));
+        if self.accept_from_ns <= now {
+            fds.push(on(self.listening.as_fd()));
+        }
+        let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
+        poll(&mut fds, timeout.as_ref())?;
+        let is = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let (connections, accept) = fds
+            .get(1..)
+            .and_then(|rest| rest.split_at_checked(self.connections.len()))
+            .unwrap_or_default();
+        let ready = connections.iter().enumerate().filter(|(_, fd)| is(fd));
+        Ok(Ready {
+            orders: fds.first().is_some_and(is),
+            accept: accept.first().is_some_and(is),
+            connections: ready.map(|(number, _)| number).collect(),
+        })
+    }
+
+    /// One request of each client that has one, and what else is ready.
+    fn turn(&mut self, now: u64, ready: &Ready) -> ControlFlow<()> {
+        if ready.orders {
+            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+            self.obey()?;
+        }
+        // Backwards: the last one takes the place of one that is closed.
+        for &number in ready.connections.iter().rev() {
+            if !self.serve(number, now) {
+                let closed = self.connections.swap_remove(number);
+                tracing::debug!(target: "netchan::daemon", "{} has gone", closed.name);
+            }
+        }
+        self.expire(now);
+        if ready.accept {
+            self.accept(now);
+        }
+        for line in self.refusals.due(now) {
+            tell(&line);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn obey(&mut self) -> ControlFlow<()> {
+        loop {
+            match self.orders.try_recv() {
+                Ok(Order::Rules(rules)) => self.rules = rules,
+                Ok(Order::Stop) | Err(TryRecvError::Disconnected) => return ControlFlow::Break(()),
+                Err(TryRecvError::Empty) => return ControlFlow::Continue(()),
+            }
+        }
+    }
+
+    /// Reads and answers one request; false when the connection is to be closed.
+    fn serve(&mut self, number: usize, now: u64) -> bool {
+        let Some(connection) = self.connections.get_mut(number) else {
+            return true;
+        };
+        // Descriptors that come with it are not asked for, so the kernel closes them.
+        let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+        let message = match recv(&connection.socket, &mut self.message[..], flags) {
+            Ok((_, 0)) => return false,
+            Ok((read, whole)) if whole <= MESSAGE_MAX => {
+                self.message.get(..read).unwrap_or_default()
+            }
+            Ok((_, whole)) => {
+                let why = format!("a request of {whole} bytes; they have at most {MESSAGE_MAX}");
+                let refusal = Refusal::nonsense(why);
+                return self.refuse(number, now, &refusal);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => return true,
+            Err(_) => return false,
+        };
+        let begins = connection.lease.is_none();
+        let answer = serde_json::from_slice(message)
+            .map_err(|e| Refusal::nonsense(format!("no request: {e}")))
+            .and_then(|request| answer(&self.lender, &self.rules, connection, request));
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(refusal) => return self.refuse(number, now, &refusal),
+        };
+        let files = connection
+            .lease
+            .as_ref()
+            .filter(|_| begins)
+            .map(L::Lease::files);
+        let sent = send(
+            &connection.socket,
+            &answer,
+            files.as_ref().map_or(&[][..], |files| &files[..]),
+        );
+        if begins && sent.is_ok() {
+            tracing::debug!(target: "netchan::daemon", "{} has a lease", connection.name);
+        }
+        self.is_sent(number, now, sent)
+    }
+
+    /// Refuses a request; false when the connection is to be closed.
+    fn refuse(&mut self, number: usize, now: u64, refusal: &Refusal) -> bool {
+        let Some(connection) = self.connections.get(number) else {
+            return false;
+        };
+        let (name, user) = (&connection.name, connection.peer.user);
+        let line = format!("refused to {name} of user {user}: {}", refusal.why);
+        let sent = send(&connection.socket, &refusal.answer(), &[]);
+        self.note(refusal.kind, now, line);
+        self.is_sent(number, now, sent) && !refusal.ends
+    }
+
+    /// Whether an answer has gone; tells why not, unless the client has just gone.
+    fn is_sent(&mut self, number: usize, now: u64, sent: Result<(), Errno>) -> bool {
+        let name = |of: &Self| {
+            of.connections
+                .get(number)
+                .map_or_else(String::new, |c| c.name.clone())
+        };
+        match sent {
+            Ok(()) => return true,
+            Err(Errno::PIPE | Errno::CONNRESET) => {}
+            Err(Errno::AGAIN) => {
+                let line = format!("{} does not read its answers: closed", name(self));
+                self.note(Kind::Silent, now, line);
+            }
+            Err(e) => {
+                let line = format!("cannot answer {}: {e}", name(self));
+                self.note(Kind::Lease, now, line);
+            }
+        }
+        false
+    }
+
+    /// Closes what has no lease in time.
+    fn expire(&mut self, now: u64) {
+        let is_late = |one: &Connection<L::Lease>| one.lease.is_none() && one.until_ns <= now;
+        while let Some(number) = self.connections.iter().position(is_late) {
+            let late = self.connections.swap_remove(number);
+            let why = "no request for a lease within 5 s";
+            let refusal = Refusal::of(Kind::Silent, libc::ETIMEDOUT, why);
+            let _ = send(&late.socket, &refusal.answer(), &[]);
+            self.note(refusal.kind, now, format!("{}: {why}: closed", late.name));
+        }
+    }
+
+    fn accept(&mut self, now: u64) {
+        for _ in 0..ACCEPTED_MAX {
+            match accept_with(
+                &self.listening,
+                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            ) {
+                Ok(socket) => self.admit(now, socket),
+                Err(Errno::AGAIN) => return,
+                // The client gave up while it waited.
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(e) => {
+                    self.accept_from_ns = now.saturating_add(PAUSE_NS);
+                    self.note(Kind::TooMany, now, format!("cannot accept a client: {e}"));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, now: u64, socket: OwnedFd) {
+        let Ok(peer) = self.lender.peer(socket.as_fd()) else {
+            return;
+        };
+        let name = peer.name();
+        let same = self
+            .connections
+            .iter()
+            .filter(|one| one.peer.user == peer.user);
+        let why = match () {
+            () if self.connections.len() >= self.limits.all => {
+                Some("there are as many connections as there may be".to_owned())
+            }
+            () if peer.user != 0 && same.count() >= self.limits.each => Some(format!(
+                "user {} has {} connections",
+                peer.user, self.limits.each
+            )),
+            () => None,
+        };
+        if let Some(why) = why {
+            // What it has asked is read: a socket that is closed with something unread tells its peer of a reset, not of this.
+            let _ = recv(&socket, &mut self.message[..], RecvFlags::DONTWAIT);
+            let refusal = Refusal::of(Kind::TooMany, libc::EUSERS, why);
+            let _ = send(&socket, &refusal.answer(), &[]);
+            self.note(
+                refusal.kind,
+                now,
+                format!("refused to {name}: {}", refusal.why),
+            );
+            return;
+        }
+        let _ = set_socket_send_buffer_size(&socket, UNREAD_MAX);
+        self.connections.push(Connection {
+            lease: None,
+            socket,
+            peer,
+            name,
+            until_ns: now.saturating_add(ATTACH_NS),
+        });
+    }
+
+    fn note(&mut self, kind: Kind, now: u64, line: String) {
+        if let Some(line) = self.refusals.note(kind, now, line) {
+            tell(&line);
+        }
+    }
+}
+
+fn tell(line: &str) {
+    tracing::warn!(target: "netchan::daemon", "{line}");
+}
+
+#[cfg(test)]
+#[path = "answer_tests.rs"]
+mod tests;

@@ -1,0 +1,615 @@
+//! The thread that answers, turned by hand: its clients are sockets of this process, their users made up, and time is a number.
+
+use std::{
+    cell::{Cell, RefCell},
+    fs::File,
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::BorrowedFd,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use netchan::{
+    config::LeaseConfig,
+    link::lease::{Answer, Binding, FILES, PortRange, Request, Terms, Transport, VERSION},
+};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketType, connect, recvmsg, sendmsg,
+    socket_with, socketpair,
+};
+use serde_json::json;
+
+use super::{
+    super::{
+        peer::Peer,
+        request::WHY_MAX,
+        socket::{self, tests::Directory},
+    },
+    *,
+};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A lender without a stack.
+struct MadeUp {
+    /// Of the next client.
+    user: Cell<u32>,
+    /// Leases that there are.
+    leases: Arc<AtomicUsize>,
+    /// Of which link, and the holder.
+    lent: RefCell<Vec<String>>,
+}
+
+struct Part {
+    files: [File; FILES],
+    leases: Arc<AtomicUsize>,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.leases.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Lender for MadeUp {
+    type Lease = Part;
+
+    fn lend(&self, link: &str, holder: &str) -> io::Result<Part> {
+        if link == "nc9" {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "there is no link nc9",
+            ));
+        }
+        self.lent.borrow_mut().push(format!("{link}: {holder}"));
+        self.leases.fetch_add(1, Relaxed);
+        Ok(Part {
+            files: std::array::from_fn(|_| File::open("/dev/null").unwrap()),
+            leases: Arc::clone(&self.leases),
+        })
+    }
+
+    fn peer(&self, _: BorrowedFd<'_>) -> io::Result<Peer> {
+        let user = self.user.get();
+        Ok(Peer::made_up(i32::MAX, user, user))
+    }
+
+    fn runs(&self, _: &Peer, program: &Path) -> io::Result<bool> {
+        Ok(program == Path::new("/bin/it"))
+    }
+}
+
+impl Lease for Part {
+    fn terms(&self) -> Terms {
+        let layout = [0; 16];
+        let terms = json!({
+            "version": VERSION, "link": "tap:nc0", "mac": [2, 0, 0, 0, 0, 1], "mtu": 1500, "segmentation": "none",
+            "addresses": ["10.77.0.2/24"], "inward": layout, "outward": layout, "slots": 64, "ports": [[40_000, 40_999]],
+        });
+        serde_json::from_value(terms).unwrap()
+    }
+
+    fn files(&self) -> [BorrowedFd<'_>; FILES] {
+        self.files.each_ref().map(AsFd::as_fd)
+    }
+
+    fn bind(&self, binding: Binding) -> Result<(), i32> {
+        match binding.address.port() {
+            9999 => Err(libc::EADDRINUSE),
+            _ => Ok(()),
+        }
+    }
+
+    fn more_ports(&self) -> Result<Vec<PortRange>, i32> {
+        Ok(vec![PortRange(41_000, 41_999)])
+    }
+}
+
+/// A server with its clients.
+struct Scene {
+    server: Server<MadeUp>,
+    orders: Sender<Order>,
+    wake: Arc<OwnedFd>,
+    now: u64,
+    path: PathBuf,
+    _place: Directory,
+}
+
+impl Scene {
+    fn new(name: &str, limits: Limits) -> Self {
+        let place = Directory::new(&format!("answer-{name}"));
+        let path = place.0.join("daemon.sock");
+        let listening = socket::listen_at(&path, false).unwrap();
+        let lender = MadeUp {
+            user: Cell::new(1000),
+            leases: Arc::default(),
+            lent: RefCell::default(),
+        };
+        let (orders, wake, server) =
+            Server::new(listening, lender, Rules::default(), limits).unwrap();
+        Self {
+            server,
+            orders,
+            wake,
+            now: SECOND,
+            path,
+            _place: place,
+        }
+    }
+
+    /// A client of `user`, admitted or not.
+    fn client(&mut self, user: u32) -> Client {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let (theirs, ours) = pair.unwrap();
+        self.server.lender.user.set(user);
+        self.server.admit(self.now, ours);
+        Client(theirs)
+    }
+
+    /// One that has a lease.
+    fn attached(&mut self, user: u32) -> Client {
+        let client = self.client(user);
+        let answer = self.ask(&client, &attach());
+        assert!(matches!(answer, Some(Answer::Terms(_))), "{answer:?}");
+        client
+    }
+
+    /// Does what is ready.
+    fn turn(&mut self) -> ControlFlow<()> {
+        let ready = self.server.wait(self.now, Some(Duration::ZERO)).unwrap();
+        self.server.turn(self.now, &ready)
+    }
+
+    /// One request and its answer; `None`: the end.
+    fn ask(&mut self, client: &Client, request: &Request) -> Option<Answer> {
+        client.say(&serde_json::to_vec(request).unwrap()).unwrap();
+        assert!(self.turn().is_continue());
+        client.hear().map(|(answer, _)| answer)
+    }
+
+    /// Turns until there are so many connections and leases.
+    fn comes_to(&mut self, count: (usize, usize)) -> bool {
+        let turned = soon(|| {
+            let _ = self.turn();
+            (self.count() == count).then_some(())
+        });
+        turned.is_some()
+    }
+
+    fn count(&self) -> (usize, usize) {
+        let leases = self.server.lender.leases.load(Relaxed);
+        (self.server.connections.len(), leases)
+    }
+}
+
+/// What `look` finds in the end. A test beside this one may start a program: between fork and exec it has copies of all sockets, and what was closed is
+/// open still.
+fn soon<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    (0..10_000).find_map(|_| {
+        let found = look();
+        if found.is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        found
+    })
+}
+
+struct Client(OwnedFd);
+
+impl Client {
+    fn say(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL)
+    }
+
+    /// An answer, and how many files came with it; `None`: the end, or nothing.
+    fn hear(&self) -> Option<(Answer, Vec<OwnedFd>)> {
+        let mut text = vec![0; MESSAGE_MAX];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut text)];
+        let got = recvmsg(&self.0, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC).ok()?;
+        let files = control.drain().flat_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(files) => files.collect(),
+            _ => Vec::new(),
+        });
+        let files = files.collect();
+        let answer = serde_json::from_slice(text.get(..got.bytes)?);
+        (got.bytes > 0).then(|| (answer.unwrap(), files))
+    }
+
+    /// The errno of the refusal that it hears.
+    fn refusal(&self) -> Option<(i32, String)> {
+        match self.hear()? {
+            (Answer::Refused { errno, why }, files) if files.is_empty() => Some((errno, why)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Whether it hears the end, now or soon.
+    fn is_closed(&self) -> bool {
+        let is_closed = || match recv(&self.0, &mut [0; 1], RecvFlags::empty()) {
+            Ok((_, n)) => Some(n == 0),
+            Err(Errno::CONNRESET) => Some(true),
+            Err(_) => None,
+        };
+        soon(is_closed).unwrap_or(false)
+    }
+}
+
+fn attach() -> Request {
+    attach_to("", VERSION)
+}
+
+fn attach_to(link: &str, version: u32) -> Request {
+    Request::Attach {
+        version,
+        link: link.to_owned(),
+        program: "a liar".to_owned(),
+    }
+}
+
+fn bind(port: u16) -> Request {
+    Request::Bind(Binding {
+        transport: Transport::Tcp,
+        address: ([10, 77, 0, 2], port).into(),
+    })
+}
+
+fn errno(answer: Option<Answer>) -> i32 {
+    match answer {
+        Some(Answer::Refused { errno, .. }) => errno,
+        Some(_) => 0,
+        None => -1,
+    }
+}
+
+#[test]
+fn a_lease_comes_with_its_files_and_goes_with_its_socket() {
+    let mut scene = Scene::new("lease", Limits::default());
+    let client = scene.client(1000);
+    client
+        .say(&serde_json::to_vec(&attach_to("nc0", VERSION)).unwrap())
+        .unwrap();
+    assert!(scene.turn().is_continue());
+    let (answer, files) = client.hear().unwrap();
+    let Answer::Terms(terms) = answer else {
+        panic!("{answer:?}")
+    };
+    assert_eq!((terms.link.as_str(), files.len()), ("tap:nc0", FILES));
+    // The holder is what the kernel says, not what the program does.
+    let lent = scene.server.lender.lent.borrow().clone();
+    assert_eq!(lent, [format!("nc0: process (pid {})", i32::MAX)]);
+    // Again without files; ports; and one that is taken.
+    client
+        .say(&serde_json::to_vec(&Request::Terms).unwrap())
+        .unwrap();
+    assert!(scene.turn().is_continue());
+    let (answer, files) = client.hear().unwrap();
+    assert!(matches!(answer, Answer::Terms(again) if again == terms) && files.is_empty());
+    assert_eq!(scene.ask(&client, &bind(8080)), Some(Answer::Done));
+    assert_eq!(errno(scene.ask(&client, &bind(9999))), libc::EADDRINUSE);
+    let more = Answer::Ports(vec![PortRange(41_000, 41_999)]);
+    assert_eq!(scene.ask(&client, &Request::MorePorts), Some(more));
+    assert_eq!(scene.count(), (1, 1));
+    // A process that was forked has the socket still: the lease stays.
+    let inherited = rustix::io::dup(&client.0).unwrap();
+    drop(client);
+    let _ = scene.turn();
+    assert_eq!(scene.count(), (1, 1));
+    drop(inherited);
+    assert!(scene.comes_to((0, 0)));
+}
+
+#[test]
+fn a_second_lease_is_refused_and_the_first_stays() {
+    let mut scene = Scene::new("second", Limits::default());
+    let client = scene.attached(1000);
+    assert_eq!(errno(scene.ask(&client, &attach())), libc::EISCONN);
+    assert_eq!(scene.count(), (1, 1));
+    assert_eq!(scene.ask(&client, &bind(8080)), Some(Answer::Done));
+}
+
+#[test]
+fn a_lease_that_cannot_be_is_refused_with_the_reason() {
+    let mut scene = Scene::new("none", Limits::default());
+    for (request, expected, says) in [
+        (attach_to("nc9", VERSION), libc::ENODEV, "no link nc9"),
+        (
+            attach_to("", VERSION + 1),
+            libc::EPROTONOSUPPORT,
+            "speaks 1",
+        ),
+        (Request::Terms, libc::EPROTO, "first request"),
+        (Request::MorePorts, libc::EPROTO, "first request"),
+        (bind(8080), libc::EPROTO, "first request"),
+    ] {
+        let client = scene.client(0);
+        client.say(&serde_json::to_vec(&request).unwrap()).unwrap();
+        let _ = scene.turn();
+        let (errno, why) = client.refusal().unwrap();
+        assert_eq!(errno, expected, "{why}");
+        assert!(why.contains(says), "{why}");
+        assert!(client.is_closed());
+        assert_eq!(scene.count(), (0, 0));
+    }
+}
+
+#[test]
+fn nonsense_is_told_so_and_closed() {
+    let mut scene = Scene::new("nonsense", Limits::default());
+    let deep = "[".repeat(10_000);
+    let long_name =
+        json!({ "attach": { "version": 1, "link": "x".repeat(MESSAGE_MAX), "program": "" } });
+    let long_name = long_name.to_string();
+    let beyond = vec![b' '; 3 * MESSAGE_MAX];
+    let wrong: [&[u8]; 10] = [
+        b"hello",
+        b"\0",
+        b"\xff\xfe",
+        b"{}",
+        b"null",
+        br#"{"attach": {"version": 1, "link": "", "program": "", "rights": "all"}}"#,
+        br#"{"bind": {"transport": "sctp", "address": "10.0.0.1:1"}}"#,
+        deep.as_bytes(),
+        long_name.as_bytes(),
+        &beyond,
+    ];
+    for message in wrong {
+        for attached in [false, true] {
+            let client = match attached {
+                true => scene.attached(1000),
+                false => scene.client(1000),
+            };
+            let said = String::from_utf8_lossy(&message[..message.len().min(40)]).into_owned();
+            assert_eq!(client.say(message), Ok(message.len()), "{said}");
+            let _ = scene.turn();
+            let (errno, why) = client.refusal().expect(&said);
+            assert_eq!(errno, libc::EPROTO, "{said}: {why}");
+            assert!(why.chars().count() <= WHY_MAX, "{why}");
+            assert!(client.is_closed(), "{said}");
+            assert_eq!(scene.count(), (0, 0), "{said}");
+        }
+    }
+    // An empty message looks like the end, and is one.
+    let client = scene.attached(1000);
+    assert_eq!(client.say(b""), Ok(0));
+    let _ = scene.turn();
+    assert!(client.is_closed());
+    assert_eq!(scene.count(), (0, 0));
+}
+
+#[test]
+fn descriptors_that_a_client_sends_are_not_kept() {
+    let mut scene = Scene::new("descriptors", Limits::default());
+    let client = scene.client(1000);
+    let text = serde_json::to_vec(&attach()).unwrap();
+    let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let files = [near.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    let parts = [IoSlice::new(&text)];
+    sendmsg(&client.0, &parts, &mut control, SendFlags::empty()).unwrap();
+    drop(near);
+    let _ = scene.turn();
+    assert!(matches!(client.hear(), Some((Answer::Terms(_), _))));
+    // The near end is closed everywhere.
+    let read = soon(|| recv(&far, &mut [0; 1], RecvFlags::DONTWAIT).ok());
+    assert_eq!(read.map(|(_, n)| n), Some(0));
+}
+
+#[test]
+fn a_silent_client_is_closed_after_five_seconds() {
+    let mut scene = Scene::new("silent", Limits::default());
+    let silent = scene.client(1000);
+    let served = scene.attached(1000);
+    assert_eq!(
+        scene.server.timeout(scene.now),
+        Some(Duration::from_nanos(ATTACH_NS + 1))
+    );
+    scene.now += ATTACH_NS - 1;
+    let _ = scene.turn();
+    assert_eq!(scene.count(), (2, 1));
+    scene.now += 1;
+    let _ = scene.turn();
+    assert_eq!(
+        silent.refusal().map(|(errno, _)| errno),
+        Some(libc::ETIMEDOUT)
+    );
+    assert!(silent.is_closed());
+    // One with a lease may be silent for ever.
+    scene.now += 1000 * SECOND;
+    let _ = scene.turn();
+    assert_eq!(scene.count(), (1, 1));
+    assert_eq!(scene.server.timeout(scene.now), None);
+    assert_eq!(scene.ask(&served, &bind(8080)), Some(Answer::Done));
+}
+
+#[test]
+fn there_are_as_many_connections_as_there_may_be() {
+    let mut scene = Scene::new("many", Limits { all: 6, each: 2 });
+    let mut clients = vec![scene.attached(1000), scene.attached(1000)];
+    // Asked before it is refused, as a client does: it reads the reason all the same.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let (theirs, ours) = pair.unwrap();
+    let early = Client(theirs);
+    early.say(&serde_json::to_vec(&attach()).unwrap()).unwrap();
+    scene.server.admit(scene.now, ours);
+    let (errno, why) = early.refusal().unwrap();
+    assert_eq!(errno, libc::EUSERS);
+    assert!(
+        why.contains("user 1000 has 2") && early.is_closed(),
+        "{why}"
+    );
+    // Another user has its own share, root all that there is.
+    clients.push(scene.attached(1001));
+    clients.extend((0..3).map(|_| scene.attached(0)));
+    assert_eq!(scene.count(), (6, 6));
+    for user in [0, 1002] {
+        let refused = scene.client(user);
+        assert_eq!(
+            refused.refusal().map(|(errno, _)| errno),
+            Some(libc::EUSERS)
+        );
+    }
+    // One place that is free is had.
+    drop(clients.remove(0));
+    assert!(scene.comes_to((5, 5)));
+    clients.push(scene.attached(1000));
+    assert_eq!(scene.count(), (6, 6));
+    for client in &clients {
+        assert_eq!(scene.ask(client, &bind(8080)), Some(Answer::Done));
+    }
+}
+
+#[test]
+fn ports_below_1024_follow_the_rules_of_the_moment() {
+    let mut scene = Scene::new("ports", Limits::default());
+    let (root, web, other) = (
+        scene.attached(0),
+        scene.attached(1000),
+        scene.attached(1001),
+    );
+    let ask = |scene: &mut Scene, client: &Client, port| errno(scene.ask(client, &bind(port)));
+    assert_eq!(ask(&mut scene, &root, 80), 0);
+    assert_eq!(ask(&mut scene, &web, 80), libc::EACCES);
+    assert_eq!(ask(&mut scene, &web, 1023), libc::EACCES);
+    assert_eq!(ask(&mut scene, &web, 1024), 0);
+    assert_eq!(ask(&mut scene, &root, 0), libc::EINVAL);
+    let table = |user: Option<&str>, program: Option<&str>, port| LeaseConfig {
+        user: user.map(str::to_owned),
+        group: None,
+        program: program.map(Into::into),
+        ports: vec![PortRange(port, port)],
+        protocol: None,
+    };
+    let tables = [
+        table(Some("1000"), None, 80),
+        table(None, Some("/bin/it"), 81),
+        table(None, Some("/bin/other"), 82),
+    ];
+    let rules = Rules::of(&tables).unwrap();
+    scene.orders.send(Order::Rules(rules)).unwrap();
+    rustix::io::write(&scene.wake, &1_u64.to_ne_bytes()).unwrap();
+    assert!(scene.turn().is_continue());
+    assert_eq!(ask(&mut scene, &web, 80), 0);
+    assert_eq!(ask(&mut scene, &other, 80), libc::EACCES);
+    assert_eq!(ask(&mut scene, &other, 81), 0);
+    assert_eq!(ask(&mut scene, &other, 82), libc::EACCES);
+    let Some(Answer::Refused { why, .. }) = scene.ask(&other, &bind(443)) else {
+        panic!("it is root's")
+    };
+    assert!(
+        why.contains("port 443") && why.contains("user 1001"),
+        "{why}"
+    );
+    // Those that are refused are there all the same.
+    assert_eq!(scene.count(), (3, 3));
+}
+
+#[test]
+fn a_client_that_does_not_read_is_closed_and_others_are_served() {
+    let mut scene = Scene::new("deaf", Limits::default());
+    let (deaf, good) = (scene.attached(1000), scene.attached(1000));
+    let request = serde_json::to_vec(&Request::Terms).unwrap();
+    let mut asked = 0;
+    while scene.count() == (2, 2) {
+        assert_eq!(deaf.say(&request), Ok(request.len()), "{asked}");
+        assert!(scene.turn().is_continue());
+        asked += 1;
+        assert!(asked < 10_000, "it holds every answer that is not read");
+        if asked % 16 == 0 {
+            assert_eq!(scene.ask(&good, &bind(8080)), Some(Answer::Done));
+        }
+    }
+    assert!(asked > 4, "{asked}: a client may have a few under way");
+    assert_eq!(scene.count(), (1, 1));
+    assert_eq!(scene.ask(&good, &bind(8080)), Some(Answer::Done));
+}
+
+#[test]
+fn a_client_that_asks_without_end_does_not_keep_others_waiting() {
+    let mut scene = Scene::new("eager", Limits::default());
+    let (eager, good) = (scene.attached(1000), scene.attached(1000));
+    let request = serde_json::to_vec(&bind(8080)).unwrap();
+    let mut queued = 0;
+    while queued < 100 && eager.say(&request).is_ok() {
+        queued += 1;
+    }
+    assert!(queued > 2);
+    // One turn, one answer each.
+    assert_eq!(scene.ask(&good, &bind(8080)), Some(Answer::Done));
+    assert!(eager.hear().is_some() && eager.hear().is_none());
+}
+
+#[test]
+fn clients_connect_at_the_file_and_the_end_closes_them() {
+    let mut scene = Scene::new("file", Limits::default());
+    let client = |path: &Path| {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let kind = SocketType::SEQPACKET;
+        let socket = socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
+        let address = SocketAddrUnix::new(path).unwrap();
+        connect(&socket, &address).map(|()| Client(socket))
+    };
+    let clients: Vec<_> = (0..100).map(|_| client(&scene.path).unwrap()).collect();
+    let _ = scene.turn();
+    let _ = scene.turn();
+    assert_eq!(scene.count(), (100, 0));
+    for client in &clients {
+        client.say(&serde_json::to_vec(&attach()).unwrap()).unwrap();
+    }
+    let _ = scene.turn();
+    assert_eq!(scene.count(), (100, 100));
+    assert!(clients.iter().all(|client| client.hear().is_some()));
+    scene.orders.send(Order::Stop).unwrap();
+    rustix::io::write(&scene.wake, &1_u64.to_ne_bytes()).unwrap();
+    assert!(scene.turn().is_break());
+    let Scene { server, path, .. } = scene;
+    let leases = Arc::clone(&server.lender.leases);
+    drop(server);
+    assert_eq!(leases.load(Relaxed), 0);
+    assert!(clients.iter().all(Client::is_closed));
+    assert!(!path.exists() && client(&path).is_err());
+}
+
+#[test]
+fn the_thread_starts_answers_and_stops() {
+    let place = Directory::new("answer-thread");
+    let path = place.0.join("daemon.sock");
+    let listening = socket::listen_at(&path, false).unwrap();
+    let leases = Arc::new(AtomicUsize::new(0));
+    let lender = MadeUp {
+        user: Cell::new(1000),
+        leases: Arc::clone(&leases),
+        lent: RefCell::default(),
+    };
+    let (ended, end) = channel::<()>();
+    let service = Service::start(listening, lender, Rules::default(), ended).unwrap();
+    let kind = SocketType::SEQPACKET;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
+    let address = SocketAddrUnix::new(&path).unwrap();
+    connect(&socket, &address).unwrap();
+    let client = Client(socket);
+    client.say(&serde_json::to_vec(&attach()).unwrap()).unwrap();
+    let (_, files) = client.hear().unwrap();
+    assert_eq!((files.len(), leases.load(Relaxed)), (FILES, 1));
+    let rules = [LeaseConfig {
+        user: Some("1000".into()),
+        group: None,
+        program: None,
+        ports: vec![PortRange(80, 80)],
+        protocol: None,
+    }];
+    service.set(Rules::of(&rules).unwrap());
+    client.say(&serde_json::to_vec(&bind(80)).unwrap()).unwrap();
+    assert_eq!(client.hear().map(|(answer, _)| answer), Some(Answer::Done));
+    assert!(service.stop() && client.is_closed());
+    assert_eq!(leases.load(Relaxed), 0);
+    assert!(end.recv().is_err(), "the end is told");
+}

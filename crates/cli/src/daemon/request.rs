@@ -1,0 +1,212 @@
+//! One request and its answer: what is lent, and what is refused with which reason.
+
+use std::{
+    io::{self, IoSlice},
+    mem::MaybeUninit,
+    os::fd::{BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use netchan::link::lease::{
+    Answer, Binding, FILES, MESSAGE_MAX, PortRange, Request, Terms, VERSION,
+};
+use rustix::{
+    io::Errno,
+    net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg},
+};
+
+use super::{peer::Peer, refusals::Kind, rules::Rules};
+
+/// Characters of a reason.
+pub const WHY_MAX: usize = 512;
+
+/// What the thread asks of the rest of the program.
+pub trait Lender: Send + 'static {
+    /// What it lends.
+    type Lease: Lease;
+
+    /// Lends a part of a link.
+    ///
+    /// # Errors
+    /// Why not.
+    fn lend(&self, link: &str, holder: &str) -> io::Result<Self::Lease>;
+
+    /// The process at the other end of `socket`.
+    ///
+    /// # Errors
+    /// The system's.
+    fn peer(&self, socket: BorrowedFd<'_>) -> io::Result<Peer>;
+
+    /// Whether it runs the file at `program`.
+    ///
+    /// # Errors
+    /// The system's, where that cannot be seen.
+    fn runs(&self, peer: &Peer, program: &Path) -> io::Result<bool>;
+}
+
+/// A part of a link that is lent. It ends when it is dropped.
+pub trait Lease: Send {
+    /// What the application is told.
+    fn terms(&self) -> Terms;
+    /// What it gets with that.
+    fn files(&self) -> [BorrowedFd<'_>; FILES];
+    /// A port; an errno.
+    fn bind(&self, binding: Binding) -> Result<(), i32>;
+    /// More ports for sockets that name none; an errno.
+    fn more_ports(&self) -> Result<Vec<PortRange>, i32>;
+}
+
+/// A client.
+pub struct Connection<L> {
+    // Before the socket: when the client sees the end, its lease has ended.
+    pub lease: Option<L>,
+    pub socket: OwnedFd,
+    pub peer: Peer,
+    pub name: String,
+    /// When it is closed, if it has no lease by then.
+    pub until_ns: u64,
+}
+
+/// Why a request is refused.
+pub struct Refusal {
+    pub kind: Kind,
+    pub errno: i32,
+    pub why: String,
+    /// Whether the connection is closed.
+    pub ends: bool,
+}
+
+impl Refusal {
+    pub fn of(kind: Kind, errno: i32, why: impl Into<String>) -> Self {
+        let why: String = why.into();
+        let why = why.chars().take(WHY_MAX).collect();
+        Self {
+            kind,
+            errno,
+            why,
+            ends: false,
+        }
+    }
+
+    pub fn nonsense(why: impl Into<String>) -> Self {
+        Self::of(Kind::Nonsense, libc::EPROTO, why).and_end()
+    }
+
+    /// By an errno alone.
+    fn system(kind: Kind, errno: i32) -> Self {
+        let why = Errno::from_raw_os_error(errno);
+        Self::of(kind, errno, why.to_string())
+    }
+
+    fn and_end(self) -> Self {
+        Self { ends: true, ..self }
+    }
+
+    pub fn answer(&self) -> Answer {
+        Answer::Refused {
+            errno: self.errno,
+            why: self.why.clone(),
+        }
+    }
+}
+
+/// Does what is asked for, if it may be.
+///
+/// # Errors
+/// Why not.
+pub fn answer<L: Lender>(
+    lender: &L,
+    rules: &Rules,
+    connection: &mut Connection<L::Lease>,
+    request: Request,
+) -> Result<Answer, Refusal> {
+    let Some(lease) = &connection.lease else {
+        let Request::Attach { version, link, .. } = request else {
+            return Err(Refusal::nonsense("the first request is for a lease"));
+        };
+        if version != VERSION {
+            let why =
+                format!("version {version} of leases is asked for; this daemon speaks {VERSION}");
+            return Err(Refusal::of(Kind::Lease, libc::EPROTONOSUPPORT, why).and_end());
+        }
+        let lent = lender.lend(&link, &connection.name);
+        let lease =
+            lent.map_err(|e| Refusal::of(Kind::Lease, errno(&e), e.to_string()).and_end())?;
+        let terms = lease.terms();
+        connection.lease = Some(lease);
+        return Ok(Answer::Terms(Box::new(terms)));
+    };
+    match request {
+        Request::Attach { .. } => {
+            let why = "this connection has a lease already";
+            Err(Refusal::of(Kind::Lease, libc::EISCONN, why))
+        }
+        Request::Terms => Ok(Answer::Terms(Box::new(lease.terms()))),
+        Request::Bind(binding) => {
+            may_bind(lender, rules, &connection.peer, &binding)?;
+            let bound = lease.bind(binding);
+            bound.map_err(|errno| Refusal::system(Kind::Port, errno))?;
+            Ok(Answer::Done)
+        }
+        Request::MorePorts => {
+            let more = lease.more_ports();
+            more.map(Answer::Ports)
+                .map_err(|errno| Refusal::system(Kind::Port, errno))
+        }
+    }
+}
+
+/// Whether the rules give the port.
+fn may_bind<L: Lender>(
+    lender: &L,
+    rules: &Rules,
+    peer: &Peer,
+    binding: &Binding,
+) -> Result<(), Refusal> {
+    let port = binding.address.port();
+    if port == 0 {
+        return Err(Refusal::of(Kind::Port, libc::EINVAL, "port 0 is none"));
+    }
+    let mut blind = None;
+    let runs = |program: &Path| lender.runs(peer, program);
+    if rules.allow(peer, binding, runs, &mut blind) {
+        return Ok(());
+    }
+    let blind = blind.map_or_else(String::new, |why| format!(" ({why})"));
+    let why = format!(
+        "port {port} is root's, and no [[lease]] of the daemon's configuration gives it to user {}{blind}",
+        peer.user
+    );
+    Err(Refusal::of(Kind::Port, libc::EACCES, why))
+}
+
+/// What an application takes for it.
+fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or_else(|| match error.kind() {
+        io::ErrorKind::NotFound => libc::ENODEV,
+        io::ErrorKind::InvalidInput => libc::EINVAL,
+        io::ErrorKind::PermissionDenied => libc::EACCES,
+        io::ErrorKind::OutOfMemory => libc::ENOMEM,
+        io::ErrorKind::QuotaExceeded => libc::EDQUOT,
+        io::ErrorKind::Unsupported => libc::EOPNOTSUPP,
+        _ => libc::EIO,
+    })
+}
+
+/// Sends an answer, at once or not at all.
+///
+/// # Errors
+/// The system's; `AGAIN` where the client has not read those before.
+pub fn send(socket: &OwnedFd, answer: &Answer, files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let text = serde_json::to_vec(answer).map_err(|_| Errno::INVAL)?;
+    if text.len() > MESSAGE_MAX {
+        return Err(Errno::MSGSIZE);
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(Errno::MSGSIZE);
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(socket, &[IoSlice::new(&text)], &mut control, flags).map(drop)
+}
