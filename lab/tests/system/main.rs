@@ -6,6 +6,7 @@
 //! This binary, started with `--inner WORK ...` inside a namespace, is the other end of a case.
 
 mod crowd;
+mod daemon;
 mod differential;
 mod download;
 mod ecn;
@@ -31,6 +32,7 @@ mod servers;
 mod skips;
 mod threads;
 mod transfer;
+mod urgent;
 
 use std::{
     process::ExitCode,
@@ -84,10 +86,12 @@ fn cases() -> Vec<Case> {
         leftovers::CASES,
         instructions::CASES,
         programs::CASES,
+        daemon::CASES,
         interactive::CASES,
         rsync::CASES,
         fast_open::CASES,
         ecn::CASES,
+        urgent::CASES,
         probes::CASES,
         servers::CASES,
         regimes::CASES,
