@@ -247,6 +247,7 @@ impl Socket {
             reuse_address: options.reuse_address,
             reuse_port: options.reuse_port,
             device: options.udp.device,
+            lease: None,
         }
     }
 

@@ -12,7 +12,11 @@ use std::{
 };
 
 use lease_service::{LENDER, LENDER_V6, PEER, PEER_V6, application, lender_and_peer, pattern};
-use netchan::{Net, link::wire};
+use netchan::{
+    Net,
+    link::wire,
+    socket::{Domain, Kind, Socket, SocketOption},
+};
 
 /// One connection from `client` to `server`, which listens at `address`; bytes both ways.
 fn echo(client: &Net, server: &Net, address: &str, len: usize) {
@@ -80,6 +84,32 @@ fn applications_share_an_address_and_reach_each_other() {
     echo(&first, &first, &format!("{LENDER}:93"), 100_000);
     echo(&first, &lender, &format!("{LENDER}:94"), 100_000);
     echo(&lender, &first, &format!("{LENDER}:95"), 100_000);
+}
+
+/// As redis and nginx listen: a socket for each family at one port.
+#[test]
+fn one_application_has_a_port_in_both_families() {
+    let (lender, peer) = lender_and_peer(&wire::Options::default());
+    let (application, _lent) = application(&lender, "both");
+    let listeners =
+        [(Domain::V4, "0.0.0.0:80"), (Domain::V6, "[::]:80")].map(|(domain, address)| {
+            let listener = Socket::new(&application, domain, Kind::Stream).unwrap();
+            listener
+                .set_option(SocketOption::V6Only(domain == Domain::V6))
+                .unwrap();
+            listener.bind(address.parse().unwrap()).unwrap();
+            listener.listen(8).unwrap();
+            listener
+        });
+    for (address, listener) in [(LENDER, &listeners[0]), (LENDER_V6, &listeners[1])] {
+        let address = SocketAddr::new(address.parse().unwrap(), 80);
+        let _client = peer.tcp().connect(address).unwrap();
+        let is_there = (0..10_000).any(|_| {
+            thread::sleep(Duration::from_millis(1));
+            listener.accept().is_ok()
+        });
+        assert!(is_there, "{address}");
+    }
 }
 
 #[test]

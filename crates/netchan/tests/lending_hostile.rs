@@ -224,13 +224,19 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-#[test]
-fn scribbles_harm_only_the_application_that_makes_them() {
+/// Of this run, or the one that is asked for.
+fn seed() -> u64 {
     let seed = std::env::var("NETCHAN_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(percore::clock::now_ns);
     println!("NETCHAN_SEED={seed}");
+    seed
+}
+
+#[test]
+fn scribbles_harm_only_the_application_that_makes_them() {
+    let seed = seed();
     let (lender, peer) = lender_and_peer(&wire::Options::default());
     let (honest, honest_lent) = application(&lender, "honest");
     let lent = lender.lend("", "hostile").unwrap();

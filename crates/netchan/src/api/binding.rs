@@ -21,6 +21,8 @@ pub struct BindRequest {
     pub reuse_port: bool,
     /// SO_BINDTODEVICE.
     pub device: Option<u8>,
+    /// The number of the lease that it is for: its other bindings do not stand against it, which is for its application to say.
+    pub lease: Option<u64>,
 }
 
 impl BindRequest {

@@ -133,6 +133,7 @@ impl Lent {
             reuse_address: false,
             reuse_port: false,
             device: None,
+            lease: Some(self.core.number),
         })?;
         ports.bindings.push((id, binding));
         drop(ports);

@@ -38,6 +38,8 @@ struct Binding {
     shared: bool,
     device: Option<u8>,
     listening: bool,
+    /// The lease that it is of.
+    lease: Option<u64>,
 }
 
 impl Binding {
@@ -53,6 +55,7 @@ impl Binding {
             shared: request.reuse_port && request.kind == Kind::Stream,
             device: request.device,
             listening: false,
+            lease: request.lease,
         }
     }
 }
@@ -287,7 +290,8 @@ const fn place(port: u16) -> (usize, u64) {
 /// As Linux: two bindings of one port conflict unless both reuse the port, or both reuse the address and neither listens
 /// (for datagrams: unless both reuse one or the other; for ping sockets: unless both reuse the address).
 fn conflicts(there: &Binding, wanted: &Binding) -> bool {
-    if there.kind != wanted.kind || !overlap(there, wanted) {
+    let is_of_one_lease = there.lease.is_some() && there.lease == wanted.lease;
+    if there.kind != wanted.kind || is_of_one_lease || !overlap(there, wanted) {
         return false;
     }
     let shares = there.reuse_port || there.shared;

@@ -14,6 +14,7 @@ fn request(address: SocketAddr) -> BindRequest {
         reuse_address: false,
         reuse_port: false,
         device: None,
+        lease: None,
     }
 }
 
