@@ -15,7 +15,7 @@ use crate::{
     channel::{LeaseSource, Taken},
     counters::Counter,
     link::{
-        BURST, Segmentation,
+        BURST,
         lease::{Binding, PortRange},
     },
     packet::Packet,
@@ -225,8 +225,8 @@ impl Interface {
     fn send_leased(&mut self, leased: &mut Leased, mut packet: Packet, now: Instant) {
         let core = leased.source.core().clone();
         let facts = self.facts();
-        let is_cut = facts.segmentation != Segmentation::None;
-        let may = (leased.rights).check(&mut packet, &self.host.net, (facts.mtu, is_cut));
+        let link = (facts.mtu, facts.segmentation);
+        let may = (leased.rights).check(&mut packet, &self.host.net, link);
         if may.is_err() {
             core.refused.add(1);
             return self.count_lost(Counter::DropCheck, &packet, Begins::Own);

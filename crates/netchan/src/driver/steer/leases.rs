@@ -156,3 +156,63 @@ pub fn covers(bound: IpAddr, address: IpAddr) -> bool {
         exact => exact == address,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::lease;
+
+    fn binding(transport: Transport, address: &str) -> Binding {
+        Binding {
+            transport,
+            address: address.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_port_is_of_the_lease_that_has_it() {
+        let mut table = LeaseTable::default();
+        for number in [5, 6, 7] {
+            let (end, _source, _files) = lease((number, 0), "test".into()).unwrap();
+            table.add(end);
+        }
+        table.bind(5, &binding(Transport::Tcp, "10.0.0.2:80"));
+        table.bind(6, &binding(Transport::Tcp, "0.0.0.0:80"));
+        table.bind(7, &binding(Transport::Udp, "[::]:80"));
+        table.add_ports(7, PortRange(65_534, 65_535));
+        table.bind(9, &binding(Transport::Tcp, "0.0.0.0:81")); // there is none
+        let find = |table: &LeaseTable, protocol, ip: &str, port| {
+            let end = table.find(protocol, ip.parse().unwrap(), port)?;
+            Some(table.ends[end].as_ref().unwrap().core().number)
+        };
+        let (tcp, udp) = (Protocol::TCP, Protocol::UDP);
+        for (protocol, ip, port, expected) in [
+            (tcp, "10.0.0.2", 80, Some(5)),
+            (tcp, "10.0.0.3", 80, Some(6)),
+            (tcp, "fd00::2", 80, None),
+            (udp, "10.0.0.2", 80, Some(7)),
+            (udp, "fd00::2", 80, Some(7)),
+            (tcp, "10.0.0.2", 81, None),
+            (tcp, "fd00::2", 65_535, Some(7)),
+            (udp, "10.0.0.2", 65_534, Some(7)),
+            (tcp, "10.0.0.2", 65_533, None),
+            (Protocol::ICMP, "10.0.0.2", 80, None),
+        ] {
+            assert_eq!(
+                find(&table, protocol, ip, port),
+                expected,
+                "{protocol:?} {ip} {port}"
+            );
+        }
+        table.remove(5);
+        assert_eq!(find(&table, tcp, "10.0.0.2", 80), Some(6));
+        // Its place is another's now, which has none of its ports.
+        let (end, _source, _files) = lease((8, 0), "test".into()).unwrap();
+        table.add(end);
+        table.remove(6);
+        assert_eq!(find(&table, tcp, "10.0.0.2", 80), None);
+        table.remove(7);
+        table.remove(8);
+        assert!(table.is_empty());
+    }
+}

@@ -19,7 +19,10 @@ use proto::wire::{
 use crate::{
     driver::{network::Network, steer::leases::covers},
     limits,
-    link::lease::{Binding, PortRange, Transport},
+    link::{
+        Segmentation,
+        lease::{Binding, PortRange, Transport},
+    },
     packet::Packet,
 };
 
@@ -95,7 +98,7 @@ impl Rights {
     }
 
     /// Checks a packet of the application's, cuts it to its length, and says of it what a packet of our own says.
-    /// `mtu`: of the link, and whether it takes longer ones to be cut.
+    /// `mtu`: of the link, and what it does with longer ones.
     ///
     /// # Errors
     /// What the application may not send.
@@ -103,7 +106,7 @@ impl Rights {
         &mut self,
         packet: &mut Packet,
         net: &Network,
-        (mtu, is_cut): (usize, bool),
+        (mtu, segmentation): (usize, Segmentation),
     ) -> Result<(), Refusal> {
         let fields = match packet.bytes().first().map(|first| first >> 4) {
             Some(4) => v4(packet)?,
@@ -122,8 +125,13 @@ impl Rights {
         let fits = match packet.meta.segment {
             0 => packet.len() <= mtu,
             segment => {
-                let is_cut = is_cut && fields.fragment.is_none();
-                is_cut && segment >= SEGMENT_MIN && usize::from(segment) < mtu
+                let is_cut = match (segmentation, transport) {
+                    (Segmentation::None, _) | (Segmentation::Carried, Transport::Udp) => false,
+                    (_, Transport::Tcp) => true,
+                    (Segmentation::Offloaded { datagrams }, Transport::Udp) => datagrams,
+                };
+                let is_whole = fields.fragment.is_none();
+                is_cut && is_whole && segment >= SEGMENT_MIN && usize::from(segment) < mtu
             }
         };
         if !fits {

@@ -110,3 +110,86 @@ impl Flows {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use percore::slab::Slab;
+
+    use super::*;
+    use crate::{
+        emit::{IpFields, emit_ip},
+        packet::HEADROOM,
+    };
+
+    /// Sends a segment from 10.0.0.2:1 to 10.0.0.9:`to`.
+    fn send(flows: &mut Flows, to: u16, (seq, ack): (u32, u32), flags: Flags, text: usize) {
+        let mut slab = Slab::new(1, 2048).unwrap();
+        let mut packet = Packet::new(slab.alloc().unwrap(), HEADROOM);
+        let length = 20 + text;
+        packet.set_len(20 + length);
+        let (ip, segment) = packet.bytes_mut().split_at_mut(20);
+        let [ours, theirs] = ["10.0.0.2", "10.0.0.9"].map(|ip| ip.parse().unwrap());
+        assert!(emit_ip(
+            ip,
+            ours,
+            theirs,
+            Protocol::TCP,
+            IpFields::default(),
+            length
+        ));
+        segment.fill(0);
+        segment[..2].copy_from_slice(&[0, 1]);
+        segment[2..4].copy_from_slice(&to.to_be_bytes());
+        segment[4..8].copy_from_slice(&seq.to_be_bytes());
+        segment[8..12].copy_from_slice(&ack.to_be_bytes());
+        segment[12] = 5 << 4;
+        segment[13] = flags.0.to_be_bytes()[1];
+        (packet.meta.protocol, packet.meta.upper) = (Protocol::TCP, 20);
+        flows.note(&packet);
+    }
+
+    /// To which port, and the reset's sequence number, acknowledgment and flags.
+    fn resets(flows: Flows) -> Vec<(u16, u32, u32, Flags)> {
+        let told = |(key, reset): (FlowKey, Header)| {
+            assert_eq!((key.local_port, reset.source_port), (1, 1));
+            (key.remote_port, reset.seq.0, reset.ack.0, reset.flags)
+        };
+        let mut all: Vec<_> = flows.resets().map(told).collect();
+        all.sort_by_key(|reset| reset.0);
+        all
+    }
+
+    #[test]
+    fn a_reset_continues_what_was_sent() {
+        let mut flows = Flows::default();
+        let rst = Flags::RST | Flags::ACK;
+        send(&mut flows, 7, (100, 0), Flags::SYN, 0);
+        send(&mut flows, 8, (u32::MAX, 0), Flags::SYN, 0);
+        send(&mut flows, 8, (0, 50), Flags::ACK, 10);
+        // What is sent again moves nothing back; an acknowledgment moves on.
+        send(&mut flows, 8, (0, 60), Flags::ACK, 4);
+        send(&mut flows, 9, (5, 6), Flags::ACK | Flags::FIN, 3);
+        // Its peer has heard already.
+        send(&mut flows, 10, (5, 6), Flags::ACK, 3);
+        send(&mut flows, 10, (8, 6), Flags::RST, 0);
+        let expected = [(7, 101, 0, Flags::RST), (8, 10, 60, rst), (9, 9, 6, rst)];
+        assert_eq!(resets(flows), expected);
+    }
+
+    #[test]
+    fn so_many_are_known_and_those_that_have_ended_go_first() {
+        let mut flows = Flows::default();
+        let most = u16::try_from(limits::LEASE_FLOWS).unwrap();
+        for to in 0..most {
+            let end = if to % 2 == 0 { Flags::FIN } else { Flags(0) };
+            send(&mut flows, to, (1, 1), Flags::ACK | end, 0);
+        }
+        assert_eq!(flows.0.len(), usize::from(most));
+        send(&mut flows, most, (1, 1), Flags::ACK, 0);
+        assert_eq!(flows.0.len(), usize::from(most) / 2 + 1);
+        for to in most + 1..2 * most {
+            send(&mut flows, to, (1, 1), Flags::ACK, 0);
+        }
+        assert_eq!(flows.0.len(), usize::from(most));
+    }
+}

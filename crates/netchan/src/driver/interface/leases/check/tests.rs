@@ -39,6 +39,9 @@ fn net() -> Network {
     }
 }
 
+/// Cuts streams, and no datagrams.
+const CUTS: Segmentation = Segmentation::Offloaded { datagrams: false };
+
 /// With port 80 of TCP at one address, 53 of UDP at all, and 40,000 to 40,015.
 fn rights() -> Rights {
     let mut rights = Rights::default();
@@ -85,7 +88,7 @@ fn check(
     rights: &mut Rights,
     bytes: &[u8],
     segment: u16,
-    link: (usize, bool),
+    link: (usize, Segmentation),
 ) -> Result<usize, Refusal> {
     let mut slab = Slab::new(1, HEADROOM + 65_536).unwrap();
     let mut packet = Packet::new(slab.alloc().unwrap(), HEADROOM);
@@ -98,7 +101,7 @@ fn check(
 }
 
 fn check_whole(bytes: &[u8]) -> Result<usize, Refusal> {
-    check(&mut rights(), bytes, 0, (1500, false))
+    check(&mut rights(), bytes, 0, (1500, Segmentation::None))
 }
 
 #[test]
@@ -215,12 +218,25 @@ fn options_are_refused() {
 fn long_packets_are_for_links_that_cut_them() {
     let long = packet((OURS, THEIRS), Protocol::TCP, 80, 20_000);
     let check = |segment, link| check(&mut rights(), &long, segment, link);
-    assert_eq!(check(0, (1500, true)), Err(Refusal::Length));
-    assert_eq!(check(1460, (1500, false)), Err(Refusal::Length));
-    assert_eq!(check(1460, (1500, true)), Ok(long.len()));
-    assert_eq!(check(1500, (1500, true)), Err(Refusal::Length));
-    assert_eq!(check(63, (1500, true)), Err(Refusal::Length));
-    assert_eq!(check(64, (1500, true)), Ok(long.len()));
+    assert_eq!(check(0, (1500, CUTS)), Err(Refusal::Length));
+    assert_eq!(
+        check(1460, (1500, Segmentation::None)),
+        Err(Refusal::Length)
+    );
+    assert_eq!(check(1460, (1500, CUTS)), Ok(long.len()));
+    assert_eq!(check(1500, (1500, CUTS)), Err(Refusal::Length));
+    assert_eq!(check(63, (1500, CUTS)), Err(Refusal::Length));
+    assert_eq!(check(64, (1500, CUTS)), Ok(long.len()));
+    assert_eq!(check(1460, (1500, Segmentation::Carried)), Ok(long.len()));
+    let many = packet((OURS, THEIRS), Protocol::UDP, 53, 20_000);
+    for (segmentation, expected) in [
+        (CUTS, Err(Refusal::Length)),
+        (Segmentation::Carried, Err(Refusal::Length)),
+        (Segmentation::Offloaded { datagrams: true }, Ok(many.len())),
+    ] {
+        let said = super::tests::check(&mut rights(), &many, 1460, (1500, segmentation));
+        assert_eq!(said, expected, "{segmentation:?}");
+    }
 }
 
 /// A fragment of a datagram from port 53, or from `port` where it is the first.
@@ -257,7 +273,8 @@ fn fragment(v6: bool, ident: u8, offset: u8, port: u16) -> Vec<u8> {
 fn fragments_follow_a_first_one_that_passed() {
     for v6 in [false, true] {
         let mut rights = rights();
-        let mut check = |bytes: &[u8]| check(&mut rights, bytes, 0, (1500, false)).map(|_| ());
+        let mut check =
+            |bytes: &[u8]| check(&mut rights, bytes, 0, (1500, Segmentation::None)).map(|_| ());
         assert_eq!(check(&fragment(v6, 1, 9, 53)), Err(Refusal::Fragment));
         assert_eq!(check(&fragment(v6, 1, 0, 54)), Err(Refusal::Port));
         assert_eq!(check(&fragment(v6, 1, 9, 53)), Err(Refusal::Fragment));
