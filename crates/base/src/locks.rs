@@ -15,8 +15,8 @@ pub static FRESH: Class = Class::new(20, "socket").across_sleep();
 pub static HOMES: Class = Class::new(30, "homes");
 /// Giant, where the whole stack runs under it.
 pub static GIANT: Class = Class::new(40, "giant");
-/// The ports that a lease has.
-pub static LENT_PORTS: Class = Class::new(35, "ports of a lease");
+/// The ports that a lease has. Held while one is bound, so while a core's thread runs a call for that (`percpu`).
+pub static LENT_PORTS: Class = Class::new(35, "ports of a lease").across_sleep();
 /// The receiving half of an interface.
 pub static RECEIVE: Class = Class::new(50, "receive");
 /// A shard, with whatever is its own.
