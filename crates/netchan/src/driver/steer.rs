@@ -195,6 +195,11 @@ impl Steer {
         Self { nth, ..self }
     }
 
+    /// Whether its link has further queues, by which packets of a flow may have come before.
+    pub const fn is_one_of_several(&self) -> bool {
+        self.nth.of > 1
+    }
+
     /// The end of the packet channel for these packets, which nothing else takes.
     #[cold]
     fn packet_end(&self, protocol: PacketProtocol) -> Option<usize> {

@@ -176,6 +176,13 @@ fn place(
     packet: &Packet,
     now: Instant,
 ) -> usize {
+    // Its shard may have said so, and answered by this queue, since the requests were taken: the answer's answer is here already.
+    if side.steer.is_one_of_several() {
+        take_requests(driver, side);
+        if let Some(number) = side.steer.leased(hash) {
+            return number;
+        }
+    }
     let is_bound = |port| driver.bound_ports.contains(port);
     let number = side.steer.place(&side.host, hash, packet, is_bound, now);
     side.unowned |= 1 << (number % SHARDS_MAX);
