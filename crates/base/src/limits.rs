@@ -180,6 +180,8 @@ pub const LEASES: usize = 4_096;
 pub const LEASE_PORTS: usize = 16;
 /// Most of them at a time.
 pub const LEASE_PORTS_MAX: usize = 1_024;
+/// Most of them in all: a third of what there is, so that one application does not use up those of the others.
+pub const LEASE_PORTS_ALL: usize = 8_192;
 /// Ports that a lease has by name.
 pub const LEASE_BINDINGS: usize = 1_024;
 /// Connections of a lease whose peers hear of its end; others hear when they ask. 1.4 MiB.

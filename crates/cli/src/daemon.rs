@@ -58,7 +58,7 @@ use crate::{
     after_help = "Programs take a part of a link from it: `netchan run --link daemon COMMAND`. They share its addresses, as with a kernel; what they send is checked here. Ports below 1024 are \
         root's, and those that a [[lease]] table of the configuration gives to a user, a group or a program. SIGHUP reads these tables again; links stay as they are until it is \
         started anew. SIGTERM ends it, and with it all leases.\n\n\
-        The socket is /run/netchan/daemon.sock where it is started by root, who may give up its rights with --user; else it is for its own user alone, below $XDG_RUNTIME_DIR. systemd may hand it over \
+        The socket is /run/netchan/daemon.sock where it is started by root, which may give up its rights with --user; else it is for its own user alone, below $XDG_RUNTIME_DIR. systemd may hand it over \
         (dist/netchan.socket).\n\n\
         Examples:\n  netchan daemon --config /etc/netchan/netchan.toml --user netchan\n  \
         netchan daemon --link tap:nc0,peer=10.77.0.1/24 --address 10.77.0.2/24 --gateway 10.77.0.1\n  \

@@ -58,7 +58,7 @@ counters! {
     LeaseIn = "lease_in",
     /// Packets of such applications that passed the check.
     LeaseOut = "lease_out",
-    /// Descriptors and returned names of such applications that cannot be.
+    /// Descriptors of such applications that cannot be (names that cannot: `netchan show leases`).
     LeaseNonsense = "lease_nonsense",
     /// ARP packets taken in.
     ArpIn = "arp_in",

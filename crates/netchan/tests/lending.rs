@@ -145,6 +145,10 @@ fn ports_come_as_they_are_needed() {
         all.push((stream, accepted));
     }
     assert_eq!(has(), 128);
+    // One application does not have them all.
+    let refused = (0..100).find_map(|_| lent.more_ports().err());
+    assert_eq!((refused, has()), (Some(libc::EADDRNOTAVAIL), 8192));
+    assert!(lender.lend("", "another").is_ok());
 }
 
 #[test]

@@ -257,21 +257,21 @@ mod tests {
         let found = rules(&[named]);
         assert_eq!(found.0[0].user, Some(0));
         assert_eq!(found.0[0].group.as_ref().map(|group| group.id), Some(0));
-        let nobody = |user: &str, group: &str| LeaseConfig {
+        let naming = |user: &str, group: &str| LeaseConfig {
             user: (!user.is_empty()).then(|| user.to_owned()),
             group: (!group.is_empty()).then(|| group.to_owned()),
             ..table()
         };
         for (wrong, says) in [
             (
-                nobody("no such user", ""),
+                naming("no such user", ""),
                 "lease.user: there is no user no such user",
             ),
             (
-                nobody("", "no such group"),
+                naming("", "no such group"),
                 "lease.group: there is no group",
             ),
-            (nobody("-1", ""), "there is no user -1"),
+            (naming("-1", ""), "there is no user -1"),
         ] {
             let why = Rules::of(&[wrong]).unwrap_err();
             assert!(why.contains(says), "{why}");

@@ -29,8 +29,10 @@ use rustix::io::fcntl_dupfd_cloexec;
 use crate::{
     counters::Counter,
     limits,
-    link::IP_MAX,
-    link::lease::{Binding, FILES, PortRange, Transport},
+    link::{
+        IP_MAX,
+        lease::{Binding, FILES, PortRange, Transport},
+    },
     locks,
     packet::{HEADROOM, Packet},
 };

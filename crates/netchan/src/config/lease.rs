@@ -50,7 +50,7 @@ pub(super) fn read(file: &Lease, before: usize) -> Result<LeaseConfig, Problem> 
     let named = [&file.user, &file.group, &file.program];
     if named.iter().all(|field| field.is_none()) {
         let what =
-            "it names nobody; write a `user`, a `group`, a `program`, or more than one of them";
+            "it names no process; write a `user`, a `group`, a `program`, or more than one of them";
         return Err(problem(&file.ports, what));
     }
     for field in named.into_iter().flatten() {
@@ -167,7 +167,7 @@ mod tests {
 
     /// Each with its line, the key that is named, and what is said.
     const WRONG: [(&str, usize, &str, &str); 16] = [
-        ("ports = ['80']", 2, "ports", "names nobody"),
+        ("ports = ['80']", 2, "ports", "names no process"),
         ("user = ''\nports = ['80']", 2, "user", "no name"),
         (
             "group = \"a\\u0000\"\nports = ['80']",

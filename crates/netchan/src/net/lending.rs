@@ -144,13 +144,16 @@ impl Lent {
     /// Gives the application more ports for sockets that name none: as many as it has, 16 at first, 1,024 at most. Those that came.
     ///
     /// # Errors
-    /// EADDRNOTAVAIL: so many are not free.
+    /// EADDRNOTAVAIL: so many are not free, or it would have more than 8,192.
     pub fn more_ports(&self) -> Result<Vec<PortRange>, i32> {
         let stack = self.net.stack();
         let mut ports = self.core.ports.lock();
         let has: u32 = ports.ranges.iter().map(|range| range.count()).sum();
         let has = usize::try_from(has).unwrap_or(usize::MAX);
         let count = has.clamp(limits::LEASE_PORTS, limits::LEASE_PORTS_MAX);
+        if has + count > limits::LEASE_PORTS_ALL {
+            return Err(libc::EADDRNOTAVAIL);
+        }
         let count = u16::try_from(count).map_err(|_| libc::EADDRNOTAVAIL)?;
         let range = stack.control.directory.lend(count)?;
         ports.ranges.push(range);

@@ -173,13 +173,15 @@ impl Leases {
 impl Interface {
     /// A lease has ended. The peers of its connections hear of it.
     pub fn end_lease(&mut self, lease: u64, now: Instant) {
-        for (key, reset) in self
-            .leases
-            .remove(lease)
-            .into_iter()
-            .flat_map(Flows::resets)
-        {
+        let flows = self.leases.remove(lease).into_iter();
+        for (number, (key, reset)) in flows.flat_map(Flows::resets).enumerate() {
             self.say_reset(&reset, (key.local, key.remote), now);
+            // There are more of them than the host has buffers.
+            if number % BURST == BURST - 1
+                && let Err(error) = self.flush(now)
+            {
+                self.link_failed(&error);
+            }
         }
     }
 

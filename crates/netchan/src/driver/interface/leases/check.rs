@@ -4,7 +4,7 @@
 
 use std::{
     collections::{HashSet, VecDeque},
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
 use proto::wire::{
@@ -89,12 +89,15 @@ impl Rights {
         if self.ports.iter().any(in_range) {
             return true;
         }
-        let is = |binding: &Binding| {
-            binding.transport == transport
-                && binding.address.port() == port
-                && covers(binding.address.ip(), address)
+        let wildcards = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        let mut bound = wildcards
+            .into_iter()
+            .filter(|bound| covers(*bound, address));
+        let is_bound = |ip| {
+            let address = SocketAddr::new(ip, port);
+            self.bindings.contains(&Binding { transport, address })
         };
-        self.bindings.iter().any(is)
+        is_bound(address) || bound.any(is_bound)
     }
 
     /// Checks a packet of the application's, cuts it to its length, and says of it what a packet of our own says.

@@ -11,7 +11,11 @@ use crate::{flow::FlowKey, limits, packet::Packet};
 
 /// Connections, and what a reset for each has to say.
 #[derive(Debug, Default)]
-pub struct Flows(HashMap<FlowKey, Sent>);
+pub struct Flows {
+    all: HashMap<FlowKey, Sent>,
+    /// Connections that find no place before those that have ended are looked for again: so a packet's work is bounded.
+    refused_until_sweep: usize,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Sent {
@@ -33,46 +37,26 @@ impl Flows {
         let (Some(key), Some(segment)) = (FlowKey::of_sent(packet.bytes()), upper) else {
             return; // a fragment of IPv6
         };
-        let Some(
-            &[
-                _,
-                _,
-                _,
-                _,
-                s0,
-                s1,
-                s2,
-                s3,
-                a0,
-                a1,
-                a2,
-                a3,
-                offset,
-                flags,
-                ..,
-            ],
-        ) = segment.first_chunk::<20>()
-        else {
+        let Ok((header, text_at)) = Header::parse(segment) else {
             return;
         };
-        let flags = Flags(flags.into());
+        let flags = header.flags;
         if flags.contains(Flags::RST) {
-            self.0.remove(&key);
+            self.all.remove(&key);
             return;
         }
-        let text = segment.len().saturating_sub(4 * usize::from(offset >> 4));
+        let text = segment.len().saturating_sub(text_at);
         let controls = [Flags::SYN, Flags::FIN].map(|flag| u32::from(flags.contains(flag)));
         let length = u32::try_from(text).unwrap_or(0) + controls[0] + controls[1];
-        let next = SeqNum(u32::from_be_bytes([s0, s1, s2, s3])) + length;
-        let acknowledged = SeqNum(u32::from_be_bytes([a0, a1, a2, a3]));
-        let acknowledged = flags.contains(Flags::ACK).then_some(acknowledged);
+        let next = header.seq + length;
+        let acknowledged = flags.contains(Flags::ACK).then_some(header.ack);
         let is_ended = flags.contains(Flags::FIN);
         let sent = Sent {
             next,
             acknowledged,
             is_ended,
         };
-        if let Some(known) = self.0.get_mut(&key) {
+        if let Some(known) = self.all.get_mut(&key) {
             if next > known.next || flags.contains(Flags::SYN) {
                 known.next = next;
             }
@@ -80,18 +64,30 @@ impl Flows {
             known.is_ended |= is_ended;
             return;
         }
-        if self.0.len() >= limits::LEASE_FLOWS {
-            self.0.retain(|_, sent| !sent.is_ended);
+        if self.all.len() >= limits::LEASE_FLOWS {
+            self.sweep();
         }
-        if self.0.len() < limits::LEASE_FLOWS {
-            self.0.insert(key, sent);
+        if self.all.len() < limits::LEASE_FLOWS {
+            self.all.insert(key, sent);
+        }
+    }
+
+    /// Forgets those that have ended, at most once for so many that found no place.
+    #[cold]
+    fn sweep(&mut self) {
+        match self.refused_until_sweep.checked_sub(1) {
+            Some(left) => self.refused_until_sweep = left,
+            None => {
+                self.all.retain(|_, sent| !sent.is_ended);
+                self.refused_until_sweep = limits::LEASE_FLOWS / 8;
+            }
         }
     }
 
     /// A reset for each, as its peer takes it (RFC 9293 §3.5.2): with the sequence number that it expects, unless something was lost; then it asks, and
     /// is answered by the host's own TCP.
     pub fn resets(self) -> impl Iterator<Item = (FlowKey, Header)> {
-        self.0.into_iter().map(|(key, sent)| {
+        self.all.into_iter().map(|(key, sent)| {
             let flags = match sent.acknowledged {
                 Some(_) => Flags::RST | Flags::ACK,
                 None => Flags::RST,
@@ -184,12 +180,12 @@ mod tests {
             let end = if to % 2 == 0 { Flags::FIN } else { Flags(0) };
             send(&mut flows, to, (1, 1), Flags::ACK | end, 0);
         }
-        assert_eq!(flows.0.len(), usize::from(most));
+        assert_eq!(flows.all.len(), usize::from(most));
         send(&mut flows, most, (1, 1), Flags::ACK, 0);
-        assert_eq!(flows.0.len(), usize::from(most) / 2 + 1);
+        assert_eq!(flows.all.len(), usize::from(most) / 2 + 1);
         for to in most + 1..2 * most {
             send(&mut flows, to, (1, 1), Flags::ACK, 0);
         }
-        assert_eq!(flows.0.len(), usize::from(most));
+        assert_eq!(flows.all.len(), usize::from(most));
     }
 }
