@@ -114,6 +114,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
                     "locks",
                     "readiness",
                     "real",
+                    "share",
                     "sys",
                     "table",
                 ],
@@ -132,7 +133,9 @@ const LAYERS: &[(&str, usize, Layers)] = &[
                     "numbers",
                     "orphan",
                     "queue",
+                    "relay",
                     "serve",
+                    "shared",
                     "state",
                     "wait",
                 ],
@@ -144,6 +147,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
             (
                 "calls",
                 &[
+                    "across",
                     "ancillary",
                     "decide",
                     "descriptor",

@@ -17,7 +17,7 @@ use crate::{
     address::{self, FAMILY, Given, Prefix},
     buffers, driver, epoll,
     errno::{self, fail},
-    fork, notices, numbers, process, real, start,
+    fork, instances, notices, numbers, process, real, start,
     state::{SOCKETS, SocketState, Undecided},
     sys,
     table::Handle,
@@ -106,7 +106,7 @@ fn is_open(handle: &SocketState) -> bool {
 
 /// The kernel keeps the socket: its numbers are watched no more.
 fn leave_to_kernel(fd: RawFd, handle: &Handle<SocketState>) {
-    epoll::handed_back(handle);
+    instances::handed_back(handle);
     if handle.numbers() == 1 {
         SOCKETS.remove(fd);
     } else {

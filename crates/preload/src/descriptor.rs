@@ -29,10 +29,10 @@ pub fn control(
         }
         libc::F_SETFL => {
             let flags = c_int::try_from(argument & 0x7fff_ffff).unwrap_or(0);
-            live.state
-                .nonblocking
-                .store(flags & libc::O_NONBLOCK != 0, Relaxed);
-            Some(Ok(0))
+            let nonblocking = flags & libc::O_NONBLOCK != 0;
+            live.state.nonblocking.store(nonblocking, Relaxed);
+            // Other processes may have it, too.
+            live.state.share.get().is_none().then_some(Ok(0))
         }
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
             Some(sys::fcntl(fd, command, argument).map(|new| {
@@ -71,8 +71,12 @@ pub unsafe fn device_control(
         libc::TIOCOUTQ => live.socket.unacknowledged(),
         SIOCATMARK if live.state.kind == Kind::Datagram => return Some(fail(libc::ENOTTY)),
         SIOCATMARK => usize::from(live.socket.is_at_mark()),
-        // SAFETY: the caller's.
-        libc::FIONBIO => return Some(unsafe { set_nonblocking(live.state, argument) }),
+        libc::FIONBIO => {
+            // SAFETY: the caller's.
+            let set = unsafe { set_nonblocking(live.state, argument) };
+            // Other processes may have it, too.
+            return Some(set).filter(|set| set.is_err() || live.state.share.get().is_none());
+        }
         // SAFETY: the caller's.
         SIOCGSTAMP | SIOCGSTAMPNS => return Some(unsafe { arrival(live, request, argument) }),
         // SAFETY: the caller's.

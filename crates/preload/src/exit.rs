@@ -2,7 +2,7 @@
 
 use libc::c_int;
 
-use crate::{children, edge, ending, numbers, process, state::SOCKETS, sys};
+use crate::{children, edge, ending, numbers, process, relay, state::SOCKETS, sys};
 
 unsafe extern "C" {
     fn at_quick_exit(handler: extern "C" fn()) -> c_int;
@@ -40,6 +40,7 @@ pub fn end() {
         for fd in SOCKETS.occupied(0, c_int::MAX) {
             numbers::close_at_exit(fd);
         }
+        relay::end();
         if let Some(net) = process::running() {
             net.drain(ending::DRAIN); // what a peer does not take within that time it would not have taken
         }

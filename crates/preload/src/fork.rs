@@ -1,13 +1,17 @@
 //! fork(2): what is held for its time, so that the child finds it whole, and what becomes of the child.
 
-use std::{cell::Cell, io, sync::MutexGuard};
+use std::{
+    cell::Cell,
+    io,
+    sync::{MutexGuard, RwLockWriteGuard},
+};
 
 use libc::c_int;
 
 use crate::{
     children, errno,
     instances::{EPOLLS, Instance},
-    line, process, region,
+    line, locks, process, region, shared,
     state::{SOCKETS, SocketState},
     stdio, sys, table,
 };
@@ -38,6 +42,7 @@ pub struct ForFork {
 }
 
 struct Locks {
+    _giving_back: RwLockWriteGuard<'static, ()>,
     _starting: Guard<()>,
     _threads: region::ForFork,
     _streams: stdio::ForFork,
@@ -63,7 +68,10 @@ pub fn before() -> ForFork {
         children::before();
     }
     let signals = sys::SignalsHeld::new();
+    let giving_back = locks::keeping_numbers();
+    shared::prepare(); // before the locks that it takes itself
     let locks = Locks {
+        _giving_back: giving_back,
         _starting: process::starting(),
         _threads: region::held_for_fork(),
         _streams: stdio::held_for_fork(),

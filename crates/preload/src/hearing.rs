@@ -1,14 +1,17 @@
-//! The thread that hears what forked children say: which inherited socket one was to serve. No process serves that one then, and its clients are
-//! refused rather than left to wait.
+//! The thread that hears what forked children say: which inherited socket one uses. A stream that can be shared is carried from then on; of another,
+//! which no process serves then, the clients are refused rather than left to wait.
 
 use std::{io, os::fd::RawFd, thread, time::Duration};
 
 use libc::c_int;
 
 use crate::{
-    children, ending, exit, line,
+    children, ending, exit,
+    line::{self, Said},
+    relay, shared,
     state::{SOCKETS, SocketState},
     sys,
+    table::Handle,
 };
 
 /// A parent that forks and then begins to wait for its listener has begun within that time. Clients of one that does not are refused as much later,
@@ -24,30 +27,46 @@ pub fn begin() -> io::Result<()> {
 }
 
 fn hear(from: RawFd) {
-    let mut name = [0; size_of::<u64>()];
+    let mut room = [0; line::MESSAGE_MAX];
     loop {
-        match sys::read(from, &mut name) {
+        match sys::read(from, &mut room) {
             Ok(0) => return,
             Ok(_) if ending::is_asked() => {
                 exit::end();
                 ending::done();
                 return;
             }
-            Ok(len) if len == name.len() => {
-                let number = u64::from_ne_bytes(name);
-                if children::may_name(number) {
-                    let found = SOCKETS.occupied(0, c_int::MAX).into_iter();
-                    let mut found = found.filter_map(|fd| SOCKETS.get(fd));
-                    if let Some(state) = found.find(|state| state.name.number == number) {
+            Ok(len) => match Said::decode(&room[..len]) {
+                Some(Said::Uses(number)) => {
+                    // One that is carried is not found any more.
+                    if let Some(state) = named(number)
+                        && !shared::carry(&state)
+                    {
                         forsake(&state);
                     }
                 }
-            }
-            Ok(_) => {} // none of ours
+                Some(Said::WaitsAtInstance(number)) => {
+                    if let Some(state) = named(number) {
+                        forsake(&state);
+                    }
+                }
+                Some(Said::Sets(wish)) => relay::set(wish),
+                None => {}
+            },
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,
         }
     }
+}
+
+/// What a child may call so.
+fn named(number: u64) -> Option<Handle<SocketState>> {
+    if !children::may_name(number) {
+        return None;
+    }
+    let found = SOCKETS.occupied(0, c_int::MAX).into_iter();
+    let mut found = found.filter_map(|fd| SOCKETS.get(fd));
+    found.find(|state| state.name.number == number)
 }
 
 /// A child was to serve this socket. If this process does not either, its clients learn it.

@@ -9,6 +9,7 @@ use crate::{
     line::Answers,
     process,
     state::{SocketState, watch::Shared},
+    sys,
     table::{Handle, Table},
 };
 
@@ -69,6 +70,28 @@ pub fn closed(fd: RawFd) {
         && let Some(other) = EPOLLS.find(&removed.handle)
     {
         removed.handle.shared.epfd.store(other, Relaxed);
+    }
+}
+
+/// The socket becomes the kernel's for good: the instances forget it, the kernel's own watch it.
+pub fn handed_back(state: &SocketState) {
+    let interests = std::mem::take(&mut *state.watch.interests.lock());
+    for interest in interests.iter().filter_map(Weak::upgrade) {
+        let Some(instance) = interest.instance.upgrade() else {
+            continue;
+        };
+        instance.interests.lock().remove(&interest.fd);
+        let (by_kernel, event) = {
+            let settings = interest.settings.lock();
+            (settings.by_kernel, settings.for_kernel())
+        };
+        interest.detach();
+        if !by_kernel {
+            let epfd = instance.epfd.load(Relaxed);
+            let _ = sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, interest.fd, Some(event));
+            instance.kernel_members.fetch_add(1, Relaxed);
+            instance.settle(); // nothing of it is queued any more
+        }
     }
 }
 

@@ -115,6 +115,7 @@ mod limits;
 mod locks;
 mod readiness;
 mod real;
+mod share;
 mod sys;
 mod table;
 
@@ -134,7 +135,9 @@ mod instances;
 mod numbers;
 mod orphan;
 mod queue;
+mod relay;
 mod serve;
+mod shared;
 mod state;
 mod wait;
 
@@ -147,6 +150,7 @@ mod notices;
 mod start;
 
 // Calls.
+mod across;
 mod ancillary;
 mod decide;
 mod descriptor;

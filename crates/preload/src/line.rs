@@ -1,4 +1,4 @@
-//! The line by which a forked child tells the process that has the stack which inherited socket it was to serve.
+//! The line by which a forked child tells the process that has the stack which inherited socket it uses, and what it sets of one.
 
 use std::{
     io,
@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use libc::c_int;
 use netchan::own::Own;
 
 use crate::sys;
@@ -74,17 +75,117 @@ impl Name {
         }
     }
 
-    /// In a child, which would use the socket: tells the parent, once. Waits for nothing; a full line is tried again at the next use.
+    /// In a child, which uses the socket: tells the parent, once. Waits for a line that is full.
     pub fn tell(&self) {
-        let Some((_, to)) = LINE.get() else { return };
+        self.say(Said::Uses(self.number));
+    }
+
+    /// In a child, which waits at an epoll instance of its parent's that watches the socket.
+    pub fn tell_of_instance(&self) {
+        self.say(Said::WaitsAtInstance(self.number));
+    }
+
+    fn say(&self, what: Said) {
         // Relaxed: twice does no harm.
-        if !self.told.swap(true, Relaxed)
-            && sys::send_now(to.as_raw_fd(), &self.number.to_ne_bytes()).is_err()
-        {
+        if !self.told.swap(true, Relaxed) && !say(&what) {
             self.told.store(false, Relaxed);
         }
     }
 }
+
+/// What a child says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It uses a socket.
+    Uses(u64),
+    /// It waits for one at an epoll instance that it inherited.
+    WaitsAtInstance(u64),
+    /// It sets an option of one.
+    Sets(Wish),
+}
+
+/// An option that a process sets of a socket that several hold.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Wish {
+    pub number: u64,
+    pub level: c_int,
+    pub name: c_int,
+    pub value: Vec<u8>,
+}
+
+/// Longest value of an option that is passed on, bytes.
+pub const VALUE_MAX: usize = 128;
+/// Kind, number, level, name.
+const HEAD: usize = 1 + 8 + 4 + 4;
+/// Longest message, bytes.
+pub const MESSAGE_MAX: usize = HEAD + VALUE_MAX;
+
+impl Said {
+    /// Its bytes in `room`, as they go over the line. Takes no memory: children begin in handlers.
+    fn encode<'a>(&self, room: &'a mut [u8; MESSAGE_MAX]) -> &'a [u8] {
+        let (kind, number, level, name, value) = match self {
+            Self::Uses(number) => (1, *number, 0, 0, &[][..]),
+            Self::WaitsAtInstance(number) => (2, *number, 0, 0, &[][..]),
+            Self::Sets(wish) => (3, wish.number, wish.level, wish.name, wish.value.as_slice()),
+        };
+        let value = value.get(..VALUE_MAX).unwrap_or(value);
+        let mut len = 0;
+        let mut put = |part: &[u8]| {
+            if let Some(place) = room.get_mut(len..len + part.len()) {
+                place.copy_from_slice(part);
+                len += part.len();
+            }
+        };
+        put(&[kind]);
+        put(&number.to_ne_bytes());
+        put(&level.to_ne_bytes());
+        put(&name.to_ne_bytes());
+        put(value);
+        room.get(..len).unwrap_or_default()
+    }
+
+    /// `None`: no child says that.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        let (number, rest) = rest.split_first_chunk()?;
+        let (level, rest) = rest.split_first_chunk()?;
+        let (name, value) = rest.split_first_chunk()?;
+        let number = u64::from_ne_bytes(*number);
+        match kind {
+            1 => Some(Self::Uses(number)),
+            2 => Some(Self::WaitsAtInstance(number)),
+            3 => Some(Self::Sets(Wish {
+                number,
+                level: c_int::from_ne_bytes(*level),
+                name: c_int::from_ne_bytes(*name),
+                value: value.to_vec(),
+            })),
+            _ => None,
+        }
+    }
+}
+
+/// False: there is no line, or it stays full.
+pub fn say(what: &Said) -> bool {
+    let Some((_, to)) = LINE.get() else {
+        return false;
+    };
+    let mut room = [0; MESSAGE_MAX];
+    let bytes = what.encode(&mut room);
+    // The thread that hears takes them as they come.
+    for _ in 0..TRIES {
+        match sys::send_now(to.as_raw_fd(), bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                sys::nap(Duration::from_millis(1));
+            }
+            sent => return sent.is_ok(),
+        }
+    }
+    false
+}
+
+/// A full line is tried as often, a millisecond apart.
+const TRIES: usize = 1000;
 
 /// Wakes the thread that hears; false where there is none.
 pub fn wake() -> bool {

@@ -15,10 +15,10 @@ use crate::{
     edge,
     errno::fail,
     instances::{self, EPOLLS},
-    process,
+    locks, process, shared,
     state::{SOCKETS, SocketState},
     sys,
-    table::Removed,
+    table::{Handle, Removed},
     wait,
 };
 
@@ -28,41 +28,57 @@ pub fn is_tracked(fd: RawFd) -> bool {
     !SOCKETS.is_vacant(fd) || !EPOLLS.is_vacant(fd)
 }
 
+/// A socket whose last number is gone, still to be closed: by what may wait, when no lock is held any more.
+#[must_use]
+struct Left(Option<Handle<SocketState>>);
+
+impl Left {
+    /// Wakes what waits for it, and lets go of it.
+    fn close(self) {
+        if let Some(state) = self.0 {
+            if !shared::leave(&state) {
+                linger(&state);
+            }
+            state.close();
+        }
+    }
+}
+
 /// close(2) on a tracked number.
 pub fn close(fd: RawFd) -> io::Result<c_int> {
-    forget(fd);
-    sys::close(fd).map(|()| 0)
+    let (left, closed) = {
+        let _giving_back = locks::giving_back();
+        (forget(fd), sys::close(fd))
+    };
+    left.close();
+    closed.map(|()| 0)
 }
 
 /// Takes a number out of the tables, before the kernel may give it out again.
-fn forget(fd: RawFd) {
+fn forget(fd: RawFd) -> Left {
     if !process::owns_table() {
-        return;
+        return Left(None);
     }
-    if let Some(removed) = SOCKETS.remove(fd) {
-        end(fd, removed);
-    }
+    let left = SOCKETS.remove(fd).and_then(|removed| end(fd, removed).0);
     instances::closed(fd);
+    Left(left)
 }
 
 /// The kernel gave out `fd` anew: what the tables say of it is of a number that was closed where this library did not see it.
 pub fn renewed(fd: RawFd) {
     if is_tracked(fd) {
-        forget(fd);
+        forget(fd).close();
     }
 }
 
-/// Ends what a number meant: with the last one, waiting threads are woken and epoll forgets it.
-fn end(fd: RawFd, removed: Removed<SocketState>) {
+/// Ends what a number meant: with the last one epoll forgets it.
+fn end(fd: RawFd, removed: Removed<SocketState>) -> Left {
     if process::is_forked() {
         std::mem::forget(removed.handle);
-        return;
+        return Left(None);
     }
     instances::forget_number(fd, &removed.handle);
-    if removed.last {
-        linger(&removed.handle);
-        removed.handle.close();
-    }
+    Left(Some(removed.handle).filter(|_| removed.last))
 }
 
 /// SO_LINGER: close waits until the peer has everything, the FIN as well, or for the time set; in Linux also where the socket is non-blocking.
@@ -104,8 +120,10 @@ pub fn close_ours(fd: RawFd) {
 
 /// The process ends: netchan's sockets are closed, numbers stay.
 pub fn close_at_exit(fd: RawFd) {
-    if let Some(removed) = SOCKETS.remove(fd) {
-        end(fd, removed);
+    let removed = SOCKETS.remove(fd);
+    if let Some(state) = removed.and_then(|removed| end(fd, removed).0) {
+        linger(&state);
+        state.close();
     }
 }
 
@@ -116,15 +134,23 @@ pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> io::Result<()> 
         return fail(libc::EINVAL);
     }
     let number = |n: c_uint| c_int::try_from(n).unwrap_or(c_int::MAX);
-    if flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC == 0 {
-        let (first, last) = (number(first), number(last));
-        for fd in SOCKETS.occupied(first, last) {
-            forget(fd);
+    let mut left = Vec::new();
+    let closed = {
+        let _giving_back = locks::giving_back();
+        if flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC == 0 {
+            let (first, last) = (number(first), number(last));
+            left.extend(SOCKETS.occupied(first, last).into_iter().map(forget));
+            left.extend(EPOLLS.occupied(first, last).into_iter().map(forget));
         }
-        for fd in EPOLLS.occupied(first, last) {
-            forget(fd);
-        }
-    }
+        close_but_own(first, last, flags)
+    };
+    left.into_iter().for_each(Left::close);
+    closed
+}
+
+/// close_range(2) that leaves out netchan's own numbers.
+fn close_but_own(first: c_uint, last: c_uint, flags: c_int) -> io::Result<()> {
+    let number = |n: c_uint| c_int::try_from(n).unwrap_or(c_int::MAX);
     let mut from = first;
     while let Some(kept) = own::first_own(number(from), number(last)) {
         let kept = kept.cast_unsigned();
@@ -151,7 +177,7 @@ pub fn duplicated(old: RawFd, new: RawFd) {
     if let Some(handle) = SOCKETS.get(old) {
         // Out of the table's range it would be a dead number; programs do not dup so far up.
         if let Ok(Some(before)) = SOCKETS.insert(new, &handle) {
-            end(new, before);
+            end(new, before).close();
         }
     }
     if let Some(handle) = EPOLLS.get(old) {
@@ -171,10 +197,17 @@ fn share_orphan(old: RawFd, new: RawFd) {
 
 /// dup2(2) and dup3(2) with a tracked number on either side; `old` differs from `new`.
 pub fn dup_onto(old: RawFd, new: RawFd, flags: c_int) -> io::Result<c_int> {
-    let number = sys::dup3(old, new, flags)?; // what fails leaves `new` alone
-    if is_tracked(new) {
-        forget(new);
-    }
+    let (number, left) = {
+        let _giving_back = locks::giving_back();
+        let number = sys::dup3(old, new, flags)?; // what fails leaves `new` alone
+        let left = if is_tracked(new) {
+            forget(new)
+        } else {
+            Left(None)
+        };
+        (number, left)
+    };
+    left.close();
     duplicated(old, number);
     Ok(number)
 }

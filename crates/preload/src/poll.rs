@@ -1,6 +1,6 @@
 //! poll, ppoll, select and pselect over netchan's sockets and the kernel's descriptors together.
 
-use std::{cell::Cell, io, mem, time::Duration};
+use std::{cell::Cell, io, mem, sync::atomic::Ordering::SeqCst, time::Duration};
 
 use libc::{c_int, c_short, pollfd};
 use netchan::{
@@ -56,8 +56,15 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> io::Result<usize> 
         .try_with(Cell::take)
         .unwrap_or(None)
         .unwrap_or_default();
-    scratch.split(fds);
-    let result = scratch.wait(fds, timeout);
+    let deadline = Deadline::after(timeout);
+    let result = loop {
+        scratch.split(fds);
+        let result = scratch.wait(fds, deadline.left());
+        // One that other processes came to share meanwhile is the kernel's.
+        if !scratch.has_carried() {
+            break result;
+        }
+    };
     scratch.clear();
     if let (Some(net), Ok(ready)) = (process::running(), &result) {
         net.more_follows(*ready);
@@ -86,6 +93,11 @@ impl Scratch {
                 self.kernel_at.push(at);
             }
         }
+    }
+
+    fn has_carried(&self) -> bool {
+        let mut ours = self.ours.iter();
+        ours.any(|(_, handle)| handle.is_carried.load(SeqCst))
     }
 
     fn clear(&mut self) {

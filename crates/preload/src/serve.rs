@@ -5,7 +5,7 @@ use std::{cell::Cell, io, os::fd::RawFd};
 use libc::c_int;
 
 use crate::{
-    edge, errno, numbers, orphan, process,
+    edge, errno, numbers, orphan, process, share, shared,
     state::{Live, SOCKETS, SocketState},
     sys,
     table::Handle,
@@ -14,7 +14,7 @@ use crate::{
 /// What a number means to the calls that netchan serves.
 enum Meaning {
     Kernel,
-    /// Inherited from the parent process, where the stack is.
+    /// Inherited from the parent process, where the stack is, and not to be shared with it.
     Orphan,
     Netchan(Handle<SocketState>),
 }
@@ -28,8 +28,13 @@ impl Meaning {
             return Self::Kernel;
         }
         if process::is_forked() {
+            let is_adopted = shared::adopt(fd, &handle);
             std::mem::forget(handle); // nothing of the parent's may be dropped here
-            return Self::Orphan;
+            return if is_adopted {
+                Self::Kernel
+            } else {
+                Self::Orphan
+            };
         }
         Self::Netchan(handle)
     }
@@ -66,6 +71,10 @@ pub fn serve(fd: RawFd, call: impl FnMut(Live<'_>) -> io::Result<usize>) -> Opti
 #[cold]
 fn is_past(fd: RawFd, result: isize) -> bool {
     let code = errno::get();
+    // Another process has come to share it while the call waited.
+    if result < 0 && code == libc::EBADF && share::name_of(fd).is_some() {
+        return true;
+    }
     // Of a call that waited while its number was closed EBADF is all there is to say, whatever that number is by now.
     let usual = matches!(
         code,
@@ -123,6 +132,9 @@ pub fn ask(fd: RawFd, call: impl FnOnce(Live<'_>) -> io::Result<usize>) -> Optio
 
 /// As [`ask`], for names. A child that asks for them is not about to serve: Python does when it ends, to say which socket was left open.
 pub fn ask_name(fd: RawFd, call: impl FnOnce(Live<'_>) -> io::Result<usize>) -> Option<c_int> {
+    if process::is_forked() && share::name_of(fd).is_some() {
+        return None; // the kernel's has the name
+    }
     if is_orphan(fd) {
         return Some(edge::unit(|| errno::fail(libc::EBADF)));
     }

@@ -7,7 +7,7 @@ use netchan::{Net, environment};
 use crate::{
     children, driver, errno, exit, fork, hearing, limits, notices,
     process::{self, variable},
-    signals, sys,
+    shared, signals, sys,
 };
 
 /// The stack, started on the first call. A start that fails ends the process with status 1: `netchan run` promises
@@ -66,6 +66,7 @@ pub struct Kept(Option<String>);
 /// Leaves the links of this process's stack to the program that it is about to become. A child of it, which comes here before its own
 /// exec, has nothing to leave.
 pub fn keep_links() -> Kept {
+    shared::before_exec();
     if !process::started() {
         return Kept(None);
     }

@@ -16,9 +16,12 @@ use std::{
 };
 
 use libc::c_int;
-use netchan::socket::{
-    Domain, Kind, Socket,
-    options::{CallerOption, Setting},
+use netchan::{
+    own::Own,
+    socket::{
+        Domain, Kind, Socket,
+        options::{CallerOption, Setting},
+    },
 };
 use parking_lot::Mutex;
 
@@ -97,6 +100,10 @@ pub struct SocketState {
     sleepers: Mutex<Vec<Waker>>,
     /// The epoll instances that watch it.
     pub watch: Watch,
+    /// The end that stays here of the pair whose other end stands at its numbers, since a fork (`share`).
+    pub share: OnceLock<Own>,
+    /// Its numbers are the kernel's by now: the relay carries it.
+    pub is_carried: AtomicBool,
 }
 
 impl SocketState {
@@ -124,6 +131,8 @@ impl SocketState {
             send_timeout_ns: AtomicU64::new(0),
             sleepers: Mutex::new(Vec::new()),
             watch: Watch::default(),
+            share: OnceLock::new(),
+            is_carried: AtomicBool::new(false),
         }
     }
 

@@ -4,7 +4,7 @@ use std::{
     ffi::CStr,
     io,
     mem::MaybeUninit,
-    os::fd::{AsRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
     ptr,
     sync::OnceLock,
     time::Duration,
@@ -225,6 +225,17 @@ pub fn in_pipe(fd: RawFd) -> Option<usize> {
     let asked = unsafe { raw::call(libc::SYS_ioctl, [integer(fd), request, at, 0, 0, 0]) };
     asked.ok()?;
     usize::try_from(count).ok()
+}
+
+/// What a UNIX socket has sent and the other end has not taken yet, as the kernel counts its memory.
+pub fn unsent(fd: BorrowedFd<'_>) -> usize {
+    let mut count: c_int = 0;
+    let at = ptr::from_mut(&mut count).expose_provenance();
+    let request = usize::from_ne_bytes(libc::TIOCOUTQ.to_ne_bytes());
+    let arguments = [integer(fd.as_raw_fd()), request, at, 0, 0, 0];
+    // SAFETY: `count` is writable.
+    let asked = unsafe { raw::call(libc::SYS_ioctl, arguments) };
+    asked.map_or(0, |_| usize::try_from(count).unwrap_or(0))
 }
 
 /// pread64(2) into `buffer`.

@@ -203,6 +203,15 @@ impl<T: Send + Sync> Table<T> {
         Some(Removed { handle, last })
     }
 
+    /// Visits the numbers in use, with a hold on what each leads to.
+    pub fn visit(&'static self, mut each: impl FnMut(c_int, &Handle<T>)) {
+        self.each(0, c_int::MAX, |fd, _| {
+            if let Some(handle) = self.get(fd) {
+                each(fd, &handle);
+            }
+        });
+    }
+
     /// Takes out every number that leads to `handle`'s record.
     pub fn remove_all(&'static self, handle: &Handle<T>) {
         self.each(0, c_int::MAX, |fd, record| {

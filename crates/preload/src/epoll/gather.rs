@@ -77,6 +77,16 @@ impl Shared {
         Ok(ours + unsafe { self.drain_kernel(out.wrapping_add(ours), max - ours) }?)
     }
 
+    /// In a forked child, which waits here: the sockets that are watched become the kernel's, and the parent hands them over to the kernel's instance. False:
+    /// one of them cannot be shared, or the lock is held for ever.
+    pub fn adopt(&self) -> bool {
+        let interests = self.interests.try_lock();
+        interests.is_some_and(|interests| {
+            let mut all = interests.values();
+            all.all(|interest| interest.adopt())
+        })
+    }
+
     /// In a forked child: tells the parent which of its sockets are watched here. Where the lock is held for ever, of none.
     pub fn tell_parent(&self) {
         let Some(interests) = self.interests.try_lock() else {

@@ -82,33 +82,6 @@ pub fn taken_over(state: &SocketState) {
     }
 }
 
-/// The socket becomes the kernel's for good: the instances forget it, the kernel's own watch it.
-pub fn handed_back(state: &SocketState) {
-    let interests = std::mem::take(&mut *state.watch.interests.lock());
-    for interest in interests.iter().filter_map(Weak::upgrade) {
-        let Some(instance) = interest.instance.upgrade() else {
-            continue;
-        };
-        instance.interests.lock().remove(&interest.fd);
-        let (by_kernel, event) = {
-            let settings = interest.settings.lock();
-            (
-                settings.by_kernel,
-                epoll_event {
-                    events: settings.events,
-                    u64: settings.data,
-                },
-            )
-        };
-        interest.detach();
-        if !by_kernel {
-            let epfd = instance.epfd.load(Relaxed);
-            let _ = sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, interest.fd, Some(event));
-            instance.kernel_members.fetch_add(1, Relaxed);
-        }
-    }
-}
-
 /// How a wait goes on.
 pub enum Wait {
     /// Nothing of netchan's in this instance and no stack: the kernel's epoll_wait does it all.
@@ -122,13 +95,13 @@ pub fn is_watching(instance: &Handle<Instance>) -> bool {
     process::running().is_some() && instance.shared.has_ours()
 }
 
-/// Whether an instance of the parent process is about the parent's sockets: the kernel's half of it would report its bell. The parent is told.
+/// Whether an instance of the parent process is about sockets of the parent's that cannot be shared. The parent is told of what it watches.
 pub fn is_orphan(epfd: RawFd) -> bool {
     if !process::is_forked() {
         return false;
     }
     EPOLLS.get(epfd).is_some_and(|instance| {
-        let orphan = instance.shared.is_rung_or_full();
+        let orphan = instance.shared.is_rung_or_full() && !instance.shared.adopt();
         if orphan {
             instance.shared.tell_parent();
         }
@@ -185,12 +158,21 @@ pub fn enter_kernel(epfd: RawFd) -> bool {
 /// # Safety
 /// `out` must hold `count` entries.
 pub unsafe fn leave_kernel(epfd: RawFd, out: *mut epoll_event, count: c_int) -> c_int {
-    let Some(instance) = instance(epfd) else {
-        return count;
+    let found = usize::try_from(count).unwrap_or(0);
+    let kept = if process::is_forked() {
+        // It may be the parent's, with the parent's bell.
+        EPOLLS.get(epfd).map(|instance| {
+            // SAFETY: the caller's.
+            let kept = unsafe { instance.shared.without_bell(out, found) };
+            std::mem::forget(instance); // nothing of the parent's may be dropped here
+            kept
+        })
+    } else {
+        instance(epfd).map(|instance| {
+            instance.shared.kernel_waiters.fetch_sub(1, SeqCst);
+            // SAFETY: the caller's.
+            unsafe { instance.shared.without_bell(out, found) }
+        })
     };
-    instance.shared.kernel_waiters.fetch_sub(1, SeqCst);
-    let count = usize::try_from(count).unwrap_or(0);
-    // SAFETY: the caller's.
-    let kept = unsafe { instance.shared.without_bell(out, count) };
-    c_int::try_from(kept).unwrap_or(c_int::MAX)
+    kept.map_or(count, |kept| c_int::try_from(kept).unwrap_or(c_int::MAX))
 }

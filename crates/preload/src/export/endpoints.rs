@@ -5,7 +5,7 @@ use std::io;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use netchan::socket::Kind;
 
-use crate::{decide, edge, endpoint, numbers, options, process, real, serve, state};
+use crate::{across, decide, edge, endpoint, numbers, options, process, real, serve, state};
 
 /// socket(2).
 ///
@@ -59,9 +59,15 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     if !state::SOCKETS.is_vacant(fd) && edge::unit(|| decide::before_listen(fd)) < 0 {
         return -1;
     }
-    let served = serve::ask(fd, |live| endpoint::listen(live, backlog));
+    if let Some(served) = serve::ask(fd, |live| endpoint::listen(live, backlog)) {
+        return served;
+    }
     // SAFETY: numbers only.
-    served.unwrap_or_else(|| unsafe { (real::LISTEN.get())(fd, backlog) })
+    let result = unsafe { (real::LISTEN.get())(fd, backlog) };
+    if result < 0 && across::listens(fd) {
+        return 0;
+    }
+    result
 }
 
 /// connect(2).
@@ -100,8 +106,30 @@ pub unsafe extern "C-unwind" fn accept(
     let served = serve::serve_int(fd, |live| unsafe {
         endpoint::accept(live, address, len, 0)
     });
+    served.unwrap_or_else(|| {
+        // SAFETY: the caller's.
+        let new = unsafe { (real::ACCEPT.get())(fd, address, len) };
+        // SAFETY: the caller's.
+        unsafe { accepted(new, fd, address, len, 0) }
+    })
+}
+
+/// What the kernel's accept answered; where it refused, of a listener that several processes hold.
+///
+/// # Safety
+/// As accept4(2).
+unsafe fn accepted(
+    new: c_int,
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    if new >= 0 {
+        return numbers::fresh(new);
+    }
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| numbers::fresh(unsafe { (real::ACCEPT.get())(fd, address, len) }))
+    unsafe { across::accept(fd, address, len, flags) }.unwrap_or(new)
 }
 
 /// accept4(2).
@@ -122,7 +150,8 @@ pub unsafe extern "C-unwind" fn accept4(
     served.unwrap_or_else(|| {
         // SAFETY: the caller's.
         let new = unsafe { (real::ACCEPT4.get())(fd, address, len, flags) };
-        numbers::fresh(new)
+        // SAFETY: the caller's.
+        unsafe { accepted(new, fd, address, len, flags) }
     })
 }
 
@@ -155,7 +184,11 @@ pub unsafe extern "C-unwind" fn getsockname(
         endpoint::local_name(live, address, len)
     });
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::GETSOCKNAME.get())(fd, address, len) })
+    let across = || unsafe { across::name(fd, false, address, len) };
+    // SAFETY: the caller's.
+    served
+        .or_else(across)
+        .unwrap_or_else(|| unsafe { (real::GETSOCKNAME.get())(fd, address, len) })
 }
 
 /// getpeername(2).
@@ -173,7 +206,11 @@ pub unsafe extern "C-unwind" fn getpeername(
         endpoint::peer_name(live, address, len)
     });
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::GETPEERNAME.get())(fd, address, len) })
+    let across = || unsafe { across::name(fd, true, address, len) };
+    // SAFETY: the caller's.
+    served
+        .or_else(across)
+        .unwrap_or_else(|| unsafe { (real::GETPEERNAME.get())(fd, address, len) })
 }
 
 /// getsockopt(2).
@@ -193,7 +230,11 @@ pub unsafe extern "C-unwind" fn getsockopt(
         unsafe { options::get(live, level, name, value, len) }
     });
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::GETSOCKOPT.get())(fd, level, name, value, len) })
+    let across = || unsafe { across::option(fd, level, name, value, len) };
+    // SAFETY: the caller's.
+    served
+        .or_else(across)
+        .unwrap_or_else(|| unsafe { (real::GETSOCKOPT.get())(fd, level, name, value, len) })
 }
 
 /// setsockopt(2).
@@ -229,7 +270,11 @@ pub unsafe extern "C-unwind" fn setsockopt(
         return edge::unit(|| Err(refused));
     }
     // SAFETY: the caller's.
-    let result = unsafe { (real::SETSOCKOPT.get())(fd, level, name, value, len) };
+    let mut result = unsafe { (real::SETSOCKOPT.get())(fd, level, name, value, len) };
+    if result < 0 {
+        // SAFETY: the caller's.
+        result = unsafe { across::set_option(fd, level, name, value, len) }.unwrap_or(result);
+    }
     if !state::SOCKETS.is_vacant(fd) && (result == 0 || options::is_only_ours(level, name)) {
         let refused = std::io::Error::last_os_error();
         return edge::unit(|| {

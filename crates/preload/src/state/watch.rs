@@ -73,6 +73,20 @@ impl Settings {
         Readiness(wanted.0 & !spent) | arrival
     }
 
+    /// What the kernel's epoll is to watch for in its place.
+    pub fn for_kernel(&self) -> epoll_event {
+        /// What stays of an interest that was reported and is to be armed again.
+        const HOW: u32 = 0xffff_0000;
+        epoll_event {
+            events: if self.armed {
+                self.events
+            } else {
+                self.events & HOW
+            },
+            u64: self.data,
+        }
+    }
+
     fn is_edge(&self) -> bool {
         self.events & EDGE != 0
     }
@@ -283,6 +297,22 @@ impl Interest {
         })
     }
 
+    /// In a forked child: tells the parent that the socket is used here. False: it cannot be shared.
+    pub fn adopt(&self) -> bool {
+        let Some(settings) = self.settings.try_lock() else {
+            return false;
+        };
+        let target = settings.target.as_ref();
+        let Some(target) = target.filter(|target| target.socket.get().is_some()) else {
+            return true;
+        };
+        let is_shared = target.share.get().is_some();
+        if is_shared {
+            target.name.tell();
+        }
+        is_shared
+    }
+
     /// In a forked child: tells the parent that the socket is waited for here.
     pub fn tell_parent(&self) {
         let settings = self.settings.try_lock();
@@ -290,7 +320,7 @@ impl Interest {
             .as_ref()
             .and_then(|settings| settings.target.as_ref());
         if let Some(target) = target.filter(|target| target.socket.get().is_some()) {
-            target.name.tell();
+            target.name.tell_of_instance();
         }
     }
 }

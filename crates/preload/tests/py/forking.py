@@ -1,6 +1,7 @@
-"""Servers that fork. Their children cannot serve on netchan; clients must learn that at once."""
+"""Servers that fork: what children do with the sockets that they inherit."""
 
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -21,23 +22,40 @@ def listen():
     return server
 
 
+def answer(server):
+    """One client, if no other process takes it."""
+    try:
+        stream, _ = server.accept()
+    except BlockingIOError:
+        return
+    stream.sendall(b"child %d" % stream.getsockname()[1])
+    stream.close()
+
+
 def use(server, how, queue):
-    """A child's first use of the listener."""
+    """What a child does with the listener."""
     try:
         if how == "accept":
-            server.accept()
+            while True:
+                answer(server)
         elif how == "poll":
             poll = select.poll()
             poll.register(server, select.POLLIN)
-            poll.poll(60_000)
+            while poll.poll(60_000):
+                answer(server)
         elif how == "epoll":
-            select.epoll().register(server, select.EPOLLIN)
+            queue = select.epoll()
+            queue.register(server, select.EPOLLIN)
+            while queue.poll(60):
+                answer(server)
         elif how == "inherited":
-            queue.poll(60)
+            while queue.poll(60):
+                answer(server)
         elif how == "nested":
             poll = select.poll()
             poll.register(queue, select.POLLIN)
-            poll.poll(60_000)
+            while poll.poll(60_000):
+                answer(server)
     except OSError:
         pass
 
@@ -57,13 +75,12 @@ def bare(how):
 
 
 def child_of(how, server, queue=None):
-    """The parent goes on once the child has used the listener, and tells the clients."""
+    """The child says when it begins."""
     pid = bare(how) if how in ("_Fork", "SYS_clone", "SYS_clone3") else os.fork()
     if pid == 0:
         signal.alarm(60)
-        use(server, how if how in HOW else "accept", queue)
         print("used", flush=True)
-        time.sleep(60)
+        use(server, how if how in HOW else "accept", queue)
         os._exit(0)
     return pid
 
@@ -95,18 +112,23 @@ def prefork(how):
 
 
 def served():
-    """A child that uses the listener of a parent that waits there does no harm."""
+    """Parent and child accept from one queue, whoever comes first; the parent has waited before the child came."""
     server = listen()
-    print("ready", flush=True)
-    input()
-    server.accept()[0].sendall(b"here")
+    server.setblocking(False)
     queue = select.epoll()
     queue.register(server, select.EPOLLIN)
-    child = child_of("accept", server)
-    for _ in range(3):
-        queue.poll()
-        stream, _ = server.accept()
+    print("ready", flush=True)
+    child = None
+    queue.register(0, select.EPOLLIN)
+    while 0 not in dict(queue.poll()):
+        try:
+            stream, _ = server.accept()
+        except BlockingIOError:
+            continue
         stream.sendall(b"here")
+        stream.close()
+        child = child or child_of("epoll", server)
+        time.sleep(0.01)  # its turn
     end(child)
 
 
@@ -148,32 +170,101 @@ def spawned():
 
 
 def silent():
-    """A server whose standard error goes to /dev/null once it serves."""
-    server = listen()
+    """A server whose standard error goes to /dev/null once it serves; a child tries what cannot be shared."""
+    datagrams = socket.socket(type=socket.SOCK_DGRAM)
+    datagrams.bind((sys.argv[2], PORT))
     print("ready", flush=True)
     input()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    child = child_of("accept", server)
-    input()
-    end(child)
-
-
-def handed():
-    server = listen()
-    print("ready", flush=True)
-    stream, _ = server.accept()
-    input()  # the client knows that it is connected
     child = os.fork()
     if child == 0:
         signal.alarm(60)
         try:
-            stream.recv(10)
+            datagrams.recv(10)
         except OSError:
             pass
         print("used", flush=True)
         time.sleep(60)
-    input()  # the connection stays open here meanwhile
+    input()
     end(child)
+
+
+def handed(closes):
+    """A child serves a connection that its parent has accepted, and closes or not."""
+    server = listen()
+    print("ready", flush=True)
+    stream, peer = server.accept()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        server.close()
+        assert stream.getpeername() == peer and stream.getsockname() == (sys.argv[2], PORT)
+        of_socket = [stream.getsockopt(socket.SOL_SOCKET, name) for name in (socket.SO_TYPE, socket.SO_PROTOCOL, socket.SO_DOMAIN)]
+        assert of_socket == [socket.SOCK_STREAM, socket.IPPROTO_TCP, socket.AF_INET], of_socket
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            stream.setsockopt(socket.IPPROTO_TCP, 9999, 1)
+        except OSError as error:
+            assert error.errno == errno.ENOPROTOOPT, error
+        while block := stream.recv(1 << 16):
+            stream.sendall(block)
+        stream.shutdown(socket.SHUT_WR)
+        assert stream.recv(1) == b""
+        os._exit(0)
+    if closes:
+        stream.close()
+    print("parent", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    input()
+
+
+def executed():
+    """A child becomes another program, whose standard input and output are the connection."""
+    server = listen()
+    print("ready", flush=True)
+    stream, _ = server.accept()
+    child = os.fork()
+    if child == 0:
+        os.dup2(stream.fileno(), 0)
+        os.dup2(stream.fileno(), 1)
+        program = "import os, socket; s = socket.socket(fileno=0); os.write(1, s.recv(9) + repr(s.family).encode() + s.getsockname()[0].encode())"
+        os.execv(sys.executable, [sys.executable, "-c", program])
+    stream.close()
+    print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    input()
+
+
+def unread():
+    """The last process that has a connection ends with text unread: the peer is reset."""
+    server = listen()
+    print("ready", flush=True)
+    stream, _ = server.accept()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        stream.recv(1)  # of more
+        print("used", flush=True)
+        time.sleep(60)
+    stream.close()
+    input()
+    end(child)
+    input()
+
+
+def left_alone():
+    """No process has the listener any more: its clients are refused, those in its queue let go."""
+    server = listen()
+    print("ready", flush=True)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        select.select([server], [], [])
+        print("used", flush=True)
+        time.sleep(60)
+    server.close()
+    input()
+    end(child)
+    print("alone", flush=True)
+    input()
 
 
 def ends(how):
@@ -215,4 +306,4 @@ if __name__ == "__main__":
     if how.startswith("ends "):
         ends(how.removeprefix("ends "))
     else:
-        {"served": served, "handed": handed, "named": named, "silent": silent, "replaced": lambda: replaced(False), "left": lambda: replaced(True), "spawned": spawned}.get(how, lambda: prefork(how))()
+        {"served": served, "handed": lambda: handed(True), "kept": lambda: handed(False), "executed": executed, "unread": unread, "left_alone": left_alone, "named": named, "silent": silent, "replaced": lambda: replaced(False), "left": lambda: replaced(True), "spawned": spawned}.get(how, lambda: prefork(how))()

@@ -1,0 +1,142 @@
+//! Streams that several processes hold: what is made ready for them before a fork, and how such a stream comes to all of them alike.
+//!
+//! Before a fork each connection and listener of this process gets the shared end of a pair (`share`) at its numbers, and nothing else changes: this
+//! process goes on to use netchan's socket. Only when a child uses its descriptor, or this process closes its last one while others have theirs, does
+//! the stream become one of the kernel's for all of them: the tables forget it, and the relay carries it between the socket and the pair.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, RawFd},
+    sync::atomic::Ordering::{Relaxed, SeqCst},
+};
+
+use netchan::socket::{Kind, Socket};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+use crate::{
+    instances, locks, process, relay,
+    share::{self, Name, Role},
+    state::{SOCKETS, SocketState},
+    sys,
+    table::Handle,
+};
+
+/// Before a fork, while no number is given back: whatever a child can use stands at its numbers. A stream for which no descriptor is left is not shared.
+pub fn prepare() {
+    if !process::has_sockets() {
+        return;
+    }
+    SOCKETS.visit(|_, state| {
+        let is_ready = state.kind != Kind::Stream || state.share.get().is_some();
+        if let Some(socket) = state.socket.get().filter(|_| !is_ready)
+            && let Some(name) = name(state, socket)
+        {
+            let _ = put_pair(state, &name);
+        }
+    });
+}
+
+/// What a stream is called; `None`: it is neither connected nor listens.
+fn name(state: &SocketState, socket: &Socket) -> Option<Name> {
+    let local = socket.local_address();
+    let (role, peer) = if socket.is_listening() {
+        (Role::Listener, local)
+    } else {
+        (Role::Connection, socket.peer_address().ok()?)
+    };
+    Some(Name {
+        role,
+        domain: state.domain,
+        number: state.name.number,
+        local,
+        peer,
+    })
+}
+
+fn put_pair(state: &Handle<SocketState>, name: &Name) -> io::Result<()> {
+    let (shared, ours) = share::pair(name.role)?;
+    share::set_name(shared.as_fd(), &name.encode())?;
+    share::set_nonblocking(shared.as_fd(), state.nonblocking.load(Relaxed))?;
+    for (which, timeout) in [
+        (Timeout::Recv, state.receive_timeout()),
+        (Timeout::Send, state.send_timeout()),
+    ] {
+        if timeout.is_some_and(|time| !time.is_zero()) {
+            set_socket_timeout(&shared, which, timeout)?;
+        }
+    }
+    let mut result = Ok(());
+    SOCKETS.visit(|fd, other| {
+        if other.address() == state.address() && result.is_ok() {
+            result = put(shared.as_raw_fd(), fd);
+        }
+    });
+    result?;
+    let _ = state.share.set(ours); // one fork at a time
+    Ok(())
+}
+
+/// Lets `fd` be a duplicate of `shared`; it stays open on exec if it did before.
+fn put(shared: RawFd, fd: RawFd) -> io::Result<()> {
+    let flags = sys::fcntl(fd, libc::F_GETFD, 0)?;
+    let closes = if flags & libc::FD_CLOEXEC != 0 {
+        libc::O_CLOEXEC
+    } else {
+        0
+    };
+    sys::dup3(shared, fd, closes).map(|_| ())
+}
+
+/// Another process uses the stream: from now on it is carried, for this one, too. False: it is none that can be.
+pub fn carry(state: &Handle<SocketState>) -> bool {
+    if state.share.get().is_none() {
+        return false;
+    }
+    if !state.is_carried.swap(true, SeqCst) {
+        {
+            let _numbers = locks::keeping_numbers();
+            SOCKETS.remove_all(state);
+        }
+        instances::handed_back(state);
+        state.close(); // what waits looks again
+        relay::carry(state.clone());
+    }
+    true
+}
+
+/// The last number of a stream is closed in this process: it is carried if another process has one, or could have one. False: none could.
+pub fn leave(state: &Handle<SocketState>) -> bool {
+    if state.share.get().is_none() {
+        return false;
+    }
+    if !state.is_carried.swap(true, SeqCst) {
+        relay::carry(state.clone());
+    }
+    true
+}
+
+/// In a forked child, about to use a socket of its parent: it is the kernel's from now on, and the parent learns it. False: it cannot be shared.
+pub fn adopt(fd: RawFd, state: &SocketState) -> bool {
+    if state.share.get().is_none() {
+        return false;
+    }
+    state.name.tell();
+    if let Some(removed) = SOCKETS.remove(fd) {
+        std::mem::forget(removed.handle); // nothing of the parent's may be dropped here
+    }
+    true
+}
+
+/// In a forked child, about to become another program, which may use what stays open.
+pub fn before_exec() {
+    if !process::is_forked() {
+        return;
+    }
+    SOCKETS.visit(|fd, state| {
+        let flags = sys::fcntl(fd, libc::F_GETFD, 0);
+        let stays = flags.is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0);
+        if stays && state.share.get().is_some() {
+            state.name.tell();
+        }
+    });
+}
