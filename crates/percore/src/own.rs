@@ -30,7 +30,7 @@ const ROOM: u64 = 4096;
 
 /// One bit for each number. Relaxed throughout: a question about a number that is made or closed at that moment gets either answer.
 static MARKS: [AtomicU64; NUMBERS / WORD] = [const { AtomicU64::new(0) }; NUMBERS / WORD];
-/// While the limit is raised.
+/// While the limit is raised, and while a number is not marked that is open already or still: a child made then would keep it.
 static LIMIT: Mutex<()> = Mutex::new(());
 
 fn place(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
@@ -101,7 +101,11 @@ impl<T: AsRawFd + From<OwnedFd> + Into<OwnedFd>> Own<T> {
     /// Moves `open` to a high number and marks it. It keeps its number where there is none.
     pub fn keep(open: T) -> Self {
         let low: OwnedFd = open.into();
-        let moved = with_room(|from| Ok(fcntl_dupfd_cloexec(low.as_fd(), from)?));
+        let moved = with_room(|from| {
+            let high = fcntl_dupfd_cloexec(low.as_fd(), from)?;
+            mark(high.as_raw_fd());
+            Ok(high)
+        });
         let kept = match moved {
             Ok(high) => {
                 // Not by the C library's close: that is the program's.
@@ -109,9 +113,11 @@ impl<T: AsRawFd + From<OwnedFd> + Into<OwnedFd>> Own<T> {
                 unsafe { rustix::io::close(low.into_raw_fd()) };
                 high
             }
-            Err(_) => low,
+            Err(_) => {
+                mark(low.as_raw_fd());
+                low
+            }
         };
-        mark(kept.as_raw_fd());
         Self(ManuallyDrop::new(T::from(kept)))
     }
 
@@ -163,6 +169,7 @@ fn with_room<T>(make: impl FnOnce(RawFd) -> io::Result<T>) -> io::Result<T> {
 impl<T: AsRawFd> Drop for Own<T> {
     fn drop(&mut self) {
         let fd = self.0.as_raw_fd();
+        let _no_fork = held_for_fork();
         unmark(fd);
         // Not by the C library's close: that is the program's.
         // SAFETY: all that a `T` owns, which is not used after this.

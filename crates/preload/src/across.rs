@@ -206,7 +206,11 @@ pub unsafe fn set_option(
     value: *const c_void,
     len: socklen_t,
 ) -> Option<c_int> {
-    if !matches!(errno::get(), libc::EOPNOTSUPP | libc::ENOPROTOOPT) {
+    let is_below = matches!(
+        level,
+        libc::IPPROTO_TCP | libc::IPPROTO_IP | libc::IPPROTO_IPV6
+    );
+    if !is_below || !matches!(errno::get(), libc::EOPNOTSUPP | libc::ENOPROTOOPT) {
         return None;
     }
     let number = share::name_of(fd)?.number;

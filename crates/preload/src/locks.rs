@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Held to read while a number of ours is taken out of the tables and given back to the kernel, which may give it out at once; to write by what puts
-/// another descriptor at numbers that the tables still have.
+/// Held to read while a number of ours is taken out of the tables and given back to the kernel, which may give it out at once, and while one is made that
+/// no child may have; to write by what puts another descriptor at numbers that the tables still have, and for the time of a fork.
 static NUMBERS: RwLock<()> = RwLock::new(());
 
 /// While a number is given back.

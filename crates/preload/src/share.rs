@@ -1,8 +1,8 @@
 //! What stands at the number of a stream that several processes hold: one end of a pair of UNIX sockets.
 //!
 //! A stream of netchan's lives on the heap of the process that has the stack; other processes can have a descriptor of the kernel's alone. They share
-//! one end of a pair, whose other end stays with that process. The kernel counts who holds it, through fork, exec, dup and SCM_RIGHTS, and when it is
-//! the last that goes the other end learns it.
+//! one end of a pair, whose other end stays with that process. The kernel counts its holders, through fork, exec, dup and SCM_RIGHTS, and when the last
+//! of them goes the other end learns it.
 //!
 //! Of a connection it is a pair of streams: bytes go through it as they would through the connection. Of a listener it is a pair that keeps messages
 //! apart: each message is one accepted connection, its name as the text and its descriptor beside it. All that have the listener take from one queue.
@@ -25,7 +25,7 @@ use rustix::{
     },
 };
 
-use crate::sys;
+use crate::{locks, sys};
 
 /// What a shared end stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +144,16 @@ pub fn pair(role: Role) -> io::Result<(OwnedFd, Own)> {
         shutdown(&ours, Shutdown::Read)?; // what is written to a listener is refused
     }
     Ok((shared, Own::keep(ours)))
+}
+
+/// A pair of which both ends are ours as yet. No child is made meanwhile, which would keep an end that is not marked.
+///
+/// # Errors
+/// As [`pair`].
+pub fn own_pair(role: Role) -> io::Result<(Own, Own)> {
+    let _no_fork = locks::giving_back();
+    let (shared, ours) = pair(role)?;
+    Ok((Own::keep(shared), ours))
 }
 
 /// O_NONBLOCK.

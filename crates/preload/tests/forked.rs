@@ -35,6 +35,10 @@ silent: 1
 handed: same
 kept: same
 executed: b'hello to <AddressFamily.AF_INET: 2>10.77.0.2'
+halves: end
+slow: bounded
+slow: whole
+storm: [] many
 unread: ECONNRESET
 left_alone: let go ECONNREFUSED
 replaced: ECONNRESET ECONNREFUSED

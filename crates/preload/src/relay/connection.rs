@@ -211,6 +211,13 @@ impl Connection {
                     moved = true;
                 }
                 Err(error) if would_block(&error) => {}
+                // Shut in this process: what others write is refused, and what the peer says still comes.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe && self.peer_talks => {
+                    self.processes_talk = false;
+                    self.outward = Rest::default();
+                    let _ = shutdown(end, rustix::net::Shutdown::Read); // it may have hung up
+                    moved = true;
+                }
                 Err(error) => return Err(error),
             }
         }

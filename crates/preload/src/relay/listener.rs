@@ -10,7 +10,7 @@ use rustix::{
 
 use super::{Carried, End, Sides, Stream, Turn, connection::Connection};
 use crate::{
-    errno::would_block,
+    errno::{self, would_block},
     line,
     share::{self, Encoded, Name, Role},
     sys,
@@ -104,16 +104,17 @@ impl Listener {
                     break;
                 }
             }
-            match self.accept()? {
-                Accepted::Connection(connection) => accepted.push(connection),
-                Accepted::None => {
+            match self.accept() {
+                Ok(Some(connection)) => accepted.push(connection),
+                Ok(None) => {
                     ends = Some(Turn::Waits);
                     break;
                 }
-                Accepted::NoDescriptor => {
+                Err(error) if is_exhausted(&error) => {
                     ends = Some(Turn::Later);
                     break;
                 }
+                Err(error) => return Err(error),
             }
         }
         // It looks again after these were entered, and finds what it waits for then.
@@ -166,23 +167,21 @@ impl Listener {
         Handed::Out
     }
 
-    fn accept(&mut self) -> io::Result<Accepted> {
+    fn accept(&mut self) -> io::Result<Option<Carried>> {
         let (Sides::Of(state), None) = (&self.sides, &self.waiting) else {
-            return Ok(Accepted::None);
+            return Ok(None);
         };
         let Some(socket) = state.socket.get() else {
-            return Ok(Accepted::None);
+            return Ok(None);
         };
         if !socket.readiness().contains(Readiness::READABLE) {
-            return Ok(Accepted::None);
+            return Ok(None);
         }
         // The descriptors first: one that there are none for stays in the backlog.
-        let Ok((shared, ours)) = share::pair(Role::Connection) else {
-            return Ok(Accepted::NoDescriptor);
-        };
+        let (shared, ours) = share::own_pair(Role::Connection)?;
         let (connection, peer) = match socket.accept() {
             Ok(accepted) => accepted,
-            Err(error) if would_block(&error) => return Ok(Accepted::None),
+            Err(error) if would_block(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
         let number = line::Name::new().number;
@@ -195,7 +194,6 @@ impl Listener {
         };
         let name = name.encode();
         share::set_name(shared.as_fd(), &name)?;
-        let shared = Own::keep(shared);
         self.waiting = Some(Message {
             number,
             name,
@@ -203,8 +201,17 @@ impl Listener {
         });
         let sides = Sides::Own(connection, ours);
         let stream = Stream::Connection(Connection::new(sides));
-        Ok(Accepted::Connection(Carried { number, stream }))
+        Ok(Some(Carried { number, stream }))
     }
+}
+
+/// Whether the process or the system has no descriptor or memory left for now.
+fn is_exhausted(error: &io::Error) -> bool {
+    let code = errno::code(error);
+    matches!(
+        code,
+        libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS
+    )
 }
 
 /// What became of a message.
@@ -213,10 +220,4 @@ enum Handed {
     Full,
     /// There are more descriptors on their way than the system allows.
     TooMany,
-}
-
-enum Accepted {
-    Connection(Carried),
-    None,
-    NoDescriptor,
 }

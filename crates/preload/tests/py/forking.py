@@ -14,11 +14,11 @@ PORT = 7000
 HOW = "accept", "poll", "epoll", "inherited", "nested"
 
 
-def listen():
+def listen(backlog=16):
     server = socket.socket()
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     server.bind((sys.argv[2], PORT))
-    server.listen(16)
+    server.listen(backlog)
     return server
 
 
@@ -233,6 +233,101 @@ def executed():
     input()
 
 
+def open_numbers():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def storm():
+    """Four children serve, and one is killed again and again; in the end nothing is left of it."""
+    server = listen(128)
+    server.setblocking(False)
+
+    def serve(number):
+        signal.alarm(60)
+        while True:
+            select.select([server], [], [])
+            try:
+                stream, _ = server.accept()
+            except BlockingIOError:
+                continue
+            stream.setblocking(True)
+            while block := stream.recv(1 << 16):
+                stream.sendall(block)
+            stream.close()
+
+    def child(number):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                serve(number)
+            except OSError:
+                pass
+            os._exit(0)
+        return pid
+
+    children = [child(number) for number in range(4)]
+    print("ready", flush=True)
+    input()  # the first client was served
+    before = open_numbers()
+    for number in range(60):
+        time.sleep(0.03)
+        end(children[number % 4])
+        children[number % 4] = child(number)
+    print("calm", flush=True)
+    input()  # all clients are gone
+    deadline = time.monotonic() + 10
+    while open_numbers() > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    print("left", open_numbers() - before, flush=True)
+    input()
+    for pid in children:
+        end(pid)
+
+
+def slow():
+    """A child that does not read: what its peer sends is bounded, and comes whole when it reads."""
+    server = listen()
+    print("ready", flush=True)
+    stream, _ = server.accept()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        stream.recv(1)
+        sys.stdin.readline()
+        total = 1
+        while block := stream.recv(1 << 16):
+            total += len(block)
+        stream.sendall(b"%d" % total)
+        os._exit(0)
+    stream.close()
+    print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    sys.stdin.readline()
+
+
+def halves():
+    """The parent shuts its connection for writing: the child's writes are refused, and it reads on."""
+    server = listen()
+    print("ready", flush=True)
+    stream, _ = server.accept()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        heard = stream.recv(1, socket.MSG_WAITALL)
+        try:
+            for _ in range(100):
+                stream.sendall(b"y")
+                time.sleep(0.05)
+            os._exit(1)
+        except BrokenPipeError:
+            pass
+        heard += stream.recv(1, socket.MSG_WAITALL)
+        os._exit(0 if heard == b"xz" else 2)
+    stream.shutdown(socket.SHUT_WR)
+    print("shut", flush=True)
+    print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    input()
+
+
 def unread():
     """The last process that has a connection ends with text unread: the peer is reset."""
     server = listen()
@@ -306,4 +401,4 @@ if __name__ == "__main__":
     if how.startswith("ends "):
         ends(how.removeprefix("ends "))
     else:
-        {"served": served, "handed": lambda: handed(True), "kept": lambda: handed(False), "executed": executed, "unread": unread, "left_alone": left_alone, "named": named, "silent": silent, "replaced": lambda: replaced(False), "left": lambda: replaced(True), "spawned": spawned}.get(how, lambda: prefork(how))()
+        {"served": served, "handed": lambda: handed(True), "kept": lambda: handed(False), "executed": executed, "unread": unread, "storm": storm, "slow": slow, "halves": halves, "left_alone": left_alone, "named": named, "silent": silent, "replaced": lambda: replaced(False), "left": lambda: replaced(True), "spawned": spawned}.get(how, lambda: prefork(how))()

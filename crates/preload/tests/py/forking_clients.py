@@ -163,6 +163,84 @@ def executed():
     server.wait(LIMIT_S)
 
 
+def storm():
+    """Each client's answer is whole or cut short, never another's."""
+    server = start("storm")
+    wrong, served = [], [0]
+    is_over = threading.Event()
+
+    def echo(text):
+        with connect() as stream:
+            stream.sendall(text)
+            stream.shutdown(socket.SHUT_WR)
+            got = b""
+            while block := stream.recv(1 << 16):
+                got += block
+        return got
+
+    def client():
+        while not is_over.is_set():
+            text = random.randbytes(random.randrange(1, 100_000))
+            try:
+                got = echo(text)
+            except OSError:
+                continue
+            if not text.startswith(got):
+                wrong.append(len(got))
+            served[0] += got == text
+
+    assert echo(b"first") == b"first"
+    go_on(server)
+    clients = [threading.Thread(target=client) for _ in range(8)]
+    for one in clients:
+        one.start()
+    await_line(server, "calm")
+    is_over.set()
+    for one in clients:
+        one.join()
+    print("storm:", wrong, "many" if served[0] > 50 else served)
+    go_on(server)
+    await_line(server, "left 0")
+    go_on(server)
+    server.wait(LIMIT_S)
+
+
+def slow():
+    server = start("slow")
+    stream = connect()
+    stream.setblocking(False)
+    sent, quiet = 0, 0
+    while quiet < 40:  # two seconds without room
+        try:
+            sent += stream.send(b"x" * 65536)
+            quiet = 0
+        except BlockingIOError:
+            quiet += 1
+            time.sleep(0.05)
+    print("slow:", "bounded" if sent < 64 << 20 else sent)
+    go_on(server)
+    stream.setblocking(True)
+    stream.shutdown(socket.SHUT_WR)
+    heard = stream.recv(100)
+    print("slow:", "whole" if heard == b"%d" % sent else (heard, sent))
+    await_line(server, "child 0")
+    go_on(server)
+    server.wait(LIMIT_S)
+
+
+def halves():
+    server = start("halves")
+    stream = connect()
+    await_line(server, "shut")
+    stream.sendall(b"x")
+    time.sleep(0.5)
+    stream.sendall(b"z")
+    await_line(server, "child 0")
+    print("halves:", learn(stream))
+    go_on(server)
+    server.wait(LIMIT_S)
+
+
 def unread():
     server = start("unread")
     stream = connect()
@@ -208,6 +286,9 @@ silent()
 handed("handed")
 handed("kept")
 executed()
+halves()
+slow()
+storm()
 unread()
 left_alone()
 replaced("replaced")
