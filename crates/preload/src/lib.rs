@@ -59,13 +59,14 @@
 //!
 //! # What is different from the kernel's sockets
 //!
-//! * **fork.** The stack stays with the process that started it. In a forked child the sockets it inherited answer EBADF (poll: POLLNVAL),
-//!   the first use of one, or of an epoll instance that watches one, says so on the standard error (where that is /dev/null by now, on the file or terminal that it was when the stack started), closing them is safe and concerns the child only, and its
-//!   new sockets are the kernel's. A child that asks again and again waits for its answer, up to a second, and poll does not report the socket any more.
-//!   The parent's stack learns of the first use: a listener that the parent does not wait at resets what comes, until the parent accepts or waits there
-//!   (`drop_tcp_listener_unserved`); a connection that was accepted for the child is reset.
-//!   A program that is exec'd finds plain unconnected kernel sockets under inherited numbers, and says so where its standard input or output is one. Where the stack's
-//!   own process becomes another program after it has served, that says so, and starts a stack at once, which refuses what still comes. `vfork` and `posix_spawn` are safe.
+//! * **fork.** The stack stays with the process that started it. Connections and listeners that a forked child inherits serve it, too, and what it becomes by exec: they
+//!   are the kernel's to all processes from the first use on, which this one's stack carries (`share`, `relay`). Differences are then: no MSG_OOB, TCP_INFO and getsockopt below
+//!   SOL_SOCKET; a peer's reset is the end of the stream to those that read; a program that came by one through exec sets no options of it. A child's new sockets are the kernel's.
+//!   Other sockets answer EBADF in a child (poll: POLLNVAL): datagram sockets, streams without a peer, and what an inherited epoll instance watches if one of these is among it. The first use
+//!   says so on the standard error (where that is /dev/null by now, on the file or terminal that it was when the stack started). A child that asks again and again waits for its answer, up to a
+//!   second, and poll does not report the socket any more.
+//!   Where the stack's own process ends, or becomes another program, after it has served, it says so, and what children hold ends. Descriptors that vfork and posix_spawn pass on are plain unconnected
+//!   sockets of the kernel's; a program whose standard input or output is one says so. `vfork` and `posix_spawn` are safe.
 //!   `_Fork`, `clone` and `syscall` are as `fork`; a child that was made by the bare instruction keeps the link open, and the rest goes for it, too.
 //!   A program that forks before its first `bind` or `connect` (a shell, say) starts the stack in whichever child comes first.
 //! * **close** by one thread while another waits in a call on the same descriptor: the other one gets EBADF at once.

@@ -26,12 +26,12 @@ pub fn prepare() {
     if !process::has_sockets() {
         return;
     }
-    SOCKETS.visit(|_, state| {
+    SOCKETS.visit(|fd, state| {
         let is_ready = state.kind != Kind::Stream || state.share.get().is_some();
         if let Some(socket) = state.socket.get().filter(|_| !is_ready)
             && let Some(name) = name(state, socket)
         {
-            let _ = put_pair(state, &name);
+            let _ = put_pair(fd, state, &name);
         }
     });
 }
@@ -53,7 +53,7 @@ fn name(state: &SocketState, socket: &Socket) -> Option<Name> {
     })
 }
 
-fn put_pair(state: &Handle<SocketState>, name: &Name) -> io::Result<()> {
+fn put_pair(fd: RawFd, state: &Handle<SocketState>, name: &Name) -> io::Result<()> {
     let (shared, ours) = share::pair(name.role)?;
     share::set_name(shared.as_fd(), &name.encode())?;
     share::set_nonblocking(shared.as_fd(), state.nonblocking.load(Relaxed))?;
@@ -65,13 +65,14 @@ fn put_pair(state: &Handle<SocketState>, name: &Name) -> io::Result<()> {
             set_socket_timeout(&shared, which, timeout)?;
         }
     }
-    let mut result = Ok(());
-    SOCKETS.visit(|fd, other| {
-        if other.address() == state.address() && result.is_ok() {
-            result = put(shared.as_raw_fd(), fd);
-        }
-    });
-    result?;
+    put(shared.as_raw_fd(), fd)?;
+    if state.numbers() > 1 {
+        SOCKETS.visit(|other_fd, other| {
+            if other_fd != fd && other.address() == state.address() {
+                let _ = put(shared.as_raw_fd(), other_fd); // else a child has no use of this one
+            }
+        });
+    }
     let _ = state.share.set(ours); // one fork at a time
     Ok(())
 }

@@ -229,3 +229,61 @@ fn a_stack_that_cannot_start_says_why() {
         }
     }
 }
+
+/// Both workers serve, whole files and short ones; a reload in between loses no request.
+#[test]
+fn nginx_serves_from_its_workers() {
+    if have(&["nginx", "curl"]) {
+        let script = format!(
+            "{FILE}\
+             head -c 1000 file > short\n\
+             printf '%s\\n' 'daemon off; worker_processes 2; error_log stderr notice; pid nginx.pid;' 'events {{}}' \
+             \"http {{ access_log off; server {{ listen 10.77.0.2:8000; root $PWD; add_header Worker \\$pid; }} }}\" > conf\n\
+             test $(id -u) = 0 && sed -i '1i user root;' conf\n\
+             (on_netchan nginx -p $PWD -c $PWD/conf) > log 2>&1 & P=$!\n\
+             await curl -s -m 5 -o got http://10.77.0.2:8000/short\n\
+             for i in $(seq 40); do curl -s -m 20 -D head -o got http://10.77.0.2:8000/short && cmp got short || echo bad; grep Worker head; \
+             test $i = 20 && kill -HUP $(cat nginx.pid); done > heads\n\
+             grep -c Worker heads; sort -u heads | wc -l\n\
+             curl -s -m 30 -o got http://10.77.0.2:8000/file && cmp got file && ! grep bad heads && test $(grep -c Worker heads) = 40 && echo same\n\
+             kill $(cat nginx.pid); wait $P; cat log"
+        );
+        expect(&script, "same");
+    }
+}
+
+/// A process for each connection, and transactions that are counted.
+#[test]
+fn postgres_serves_pgbench() {
+    let Ok(found) = std::fs::read_dir("/usr/lib/postgresql") else {
+        have(&["postgres"]);
+        return;
+    };
+    let Some(bin) = found.flatten().map(|entry| entry.path().join("bin")).max() else {
+        return;
+    };
+    // It refuses to be root, whose rights the link needs: the link is opened first.
+    let program = common::library()
+        .ancestors()
+        .map(|folder| folder.join("netchan"))
+        .find(|path| path.is_file());
+    let (Some(program), true) = (program, have(&["setpriv"])) else {
+        return;
+    };
+    let script = format!(
+        "mkdir -p /tmp/netchan-$$ && cd /tmp/netchan-$$ && chmod 777 .\n\
+         as() {{ setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"; }}\n\
+         as {bin}/initdb -D data -A trust > init 2>&1 || {{ cat init; exit 1; }}\n\
+         echo 'host all all 10.77.0.0/24 trust' >> data/pg_hba.conf\n\
+         timeout -k 5 60 '{program}' run --link tap:nc0 --address 10.77.0.2/24 -- setpriv --reuid=65534 --regid=65534 --clear-groups \
+         {bin}/postgres -D data -h 10.77.0.2 -k $PWD > log 2>&1 & P=$!\n\
+         await as {bin}/psql -h 10.77.0.2 postgres -c 'select 1'\n\
+         as {bin}/pgbench -h 10.77.0.2 -i -s 1 postgres > made 2>&1 || cat made\n\
+         as {bin}/pgbench -h 10.77.0.2 -c 4 -t 50 postgres 2>&1 | grep -o 'actually processed: .*'\n\
+         as {bin}/psql -h 10.77.0.2 -At postgres -c 'select inet_client_addr(), count(*) from pgbench_history'\n\
+         kill $(head -n 1 data/postmaster.pid); wait $P; cat log; cd /; rm -r /tmp/netchan-$$",
+        bin = bin.display(),
+        program = program.display(),
+    );
+    expect(&script, "10.77.0.1|200");
+}

@@ -163,7 +163,8 @@ impl Connection {
                 }
                 Err(Errno::AGAIN) => self.end.is_writable = false,
                 Err(Errno::INTR) => moved = true,
-                Err(_) if self.end.has_hung_up => {}
+                // What no process has read makes the close a reset.
+                Err(_) if has_hung_up(end) => self.end.has_hung_up = true,
                 Err(_) => {
                     self.is_deaf = true;
                     self.inward = Rest::default();
