@@ -268,7 +268,9 @@ def storm():
     children = [child(number) for number in range(4)]
     print("ready", flush=True)
     input()  # the first client was served
+    time.sleep(0.5)  # and is gone
     before = open_numbers()
+    print("counted", flush=True)
     for number in range(60):
         time.sleep(0.03)
         end(children[number % 4])

@@ -191,6 +191,7 @@ def storm():
 
     assert echo(b"first") == b"first"
     go_on(server)
+    await_line(server, "counted")
     clients = [threading.Thread(target=client) for _ in range(8)]
     for one in clients:
         one.start()
