@@ -237,7 +237,9 @@ struct Relay {
     ends: Own,
     /// Those to be looked at.
     due: HashSet<u64>,
+    /// Those that found no descriptor, and when they look again.
     later: HashSet<u64>,
+    later_at: Duration,
     shards: Shards,
     room: Vec<u8>,
 }
@@ -262,6 +264,7 @@ fn relay() -> io::Result<()> {
         ends: Own::open(|| Ok(epoll::create(epoll::CreateFlags::CLOEXEC)?))?,
         due: HashSet::new(),
         later: HashSet::new(),
+        later_at: Duration::ZERO,
         shards: Shards::default(),
         room: vec![0; BLOCK],
     };
@@ -273,12 +276,15 @@ fn relay() -> io::Result<()> {
             return Ok(());
         }
         relay.look_at_ends()?;
+        if sys::monotonic() >= relay.later_at {
+            relay.due.extend(relay.later.drain());
+        }
         for number in mem::take(&mut relay.due) {
             relay.turn(number);
         }
         let limit = match (relay.due.is_empty(), relay.later.is_empty()) {
             (false, _) => Some(Duration::ZERO),
-            (true, false) => Some(LATER),
+            (true, false) => Some(relay.later_at.saturating_sub(sys::monotonic())),
             (true, true) => None,
         };
         let mut fds = [libc::pollfd {
@@ -289,7 +295,6 @@ fn relay() -> io::Result<()> {
         waiter.expect_all(&relay.shards);
         match waiter.wait(&mut fds, limit) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            Ok(0) if limit == Some(LATER) => relay.due.extend(relay.later.drain()),
             _ => {}
         }
     }
@@ -383,6 +388,9 @@ impl Relay {
                 self.due.insert(number);
             }
             Ok(Turn::Later) => {
+                if self.later.is_empty() {
+                    self.later_at = sys::monotonic() + LATER;
+                }
                 self.later.insert(number);
             }
             Ok(Turn::Accepted(connections)) => {
@@ -437,7 +445,9 @@ impl Relay {
         }
         for entry in self.streams.values_mut() {
             entry.stream.note(epoll::EventFlags::IN);
-            let _ = entry.stream.turn(&mut self.room);
+            if let Stream::Connection(connection) = &mut entry.stream {
+                let _ = connection.turn(&mut self.room); // it is closed next
+            }
         }
         self.streams.clear();
     }
