@@ -6,7 +6,7 @@
 use std::{io, mem::MaybeUninit, os::fd::BorrowedFd, ptr};
 
 use libc::{c_int, c_void, sockaddr, socklen_t};
-use netchan::socket::{Domain, options::parse};
+use netchan::socket::options::parse;
 
 use crate::{
     address, buffers, edge,
@@ -14,7 +14,7 @@ use crate::{
     line::{self, Said, VALUE_MAX, Wish},
     numbers, real,
     share::{self, Encoded, LEN, Name, Role},
-    sys,
+    sys::{self, Fact},
 };
 
 /// getsockname(2) and, of a `peer`, getpeername(2); `None`: `fd` is no such descriptor.
@@ -160,20 +160,13 @@ pub unsafe fn option(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> Option<c_int> {
-    let is_asked = matches!(
-        name,
-        libc::SO_TYPE | libc::SO_DOMAIN | libc::SO_PROTOCOL | libc::SO_ACCEPTCONN
-    );
-    if level != libc::SOL_SOCKET || !is_asked {
-        return None;
-    }
+    let fact = sys::fact_asked(level, name)?;
     let of = share::name_of(fd)?;
-    let answer = match name {
-        libc::SO_TYPE => libc::SOCK_STREAM,
-        libc::SO_DOMAIN if of.domain == Domain::V4 => libc::AF_INET,
-        libc::SO_DOMAIN => libc::AF_INET6,
-        libc::SO_PROTOCOL => libc::IPPROTO_TCP,
-        _ => c_int::from(of.role == Role::Listener),
+    let answer = match fact {
+        Fact::Type => libc::SOCK_STREAM,
+        Fact::Family => address::family(of.domain),
+        Fact::Protocol => libc::IPPROTO_TCP,
+        Fact::Listens => c_int::from(of.role == Role::Listener),
     };
     Some(edge::unit(|| {
         if buffers::is_bad(value) || buffers::is_bad(len) {

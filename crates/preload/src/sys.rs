@@ -342,6 +342,26 @@ pub fn set_of_socket(fd: RawFd, name: c_int, value: &[u8]) -> io::Result<()> {
     unsafe { raw::call(libc::SYS_setsockopt, arguments) }.map(|_| ())
 }
 
+/// What the kernel tells of any of its sockets.
+#[derive(Clone, Copy, Debug)]
+pub enum Fact {
+    Type,
+    Family,
+    Protocol,
+    Listens,
+}
+
+/// Which of them getsockopt(2) is asked for.
+pub fn fact_asked(level: c_int, name: c_int) -> Option<Fact> {
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_TYPE) => Some(Fact::Type),
+        (libc::SOL_SOCKET, libc::SO_DOMAIN) => Some(Fact::Family),
+        (libc::SOL_SOCKET, libc::SO_PROTOCOL) => Some(Fact::Protocol),
+        (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => Some(Fact::Listens),
+        _ => None,
+    }
+}
+
 /// SO_PRIORITY of the kernel's socket `fd`.
 pub fn priority(fd: RawFd) -> Option<c_int> {
     let (mut value, mut len) = (0_i32, size_of::<c_int>());
