@@ -96,16 +96,22 @@ impl Pair {
     }
 
     fn lines(&self) -> Vec<(String, String)> {
-        let all = answer(&format!("read 1000000 {}", self.begin)).unwrap();
-        let me = rustix::thread::gettid().as_raw_nonzero().get();
         let text = |v: &Value| v.as_str().unwrap().to_owned();
-        let events = all["events"].as_array().unwrap().iter();
-        let mine = events.filter(|event| {
-            let thread = usize::try_from(event["thread"].as_u64().unwrap()).unwrap();
-            all["threads"][thread]["thread"] == me
-        });
+        let mine = self.events().into_iter();
         mine.map(|event| (text(&event["event"]), text(&event["text"])))
             .collect()
+    }
+
+    /// Those that the calling thread recorded: other tests' stacks record beside it.
+    fn events(&self) -> Vec<Value> {
+        let all = answer(&format!("read 1000000 {}", self.begin)).unwrap();
+        let me = rustix::thread::gettid().as_raw_nonzero().get();
+        let is_mine = |event: &&Value| {
+            let thread = usize::try_from(event["thread"].as_u64().unwrap()).unwrap();
+            all["threads"][thread]["thread"] == me
+        };
+        let events = all["events"].as_array().unwrap().iter();
+        events.filter(is_mine).cloned().collect()
     }
 }
 
