@@ -62,7 +62,7 @@ pub unsafe fn accept(
         return None;
     }
     share::name_of(fd).filter(|name| name.role == Role::Listener)?;
-    if edge::unit(|| may_accept(flags)) < 0 {
+    if edge::unit(|| may_accept(fd, flags)) < 0 {
         return Some(-1);
     }
     let Some((new, name)) = take(fd, flags & libc::SOCK_CLOEXEC != 0) else {
@@ -85,11 +85,11 @@ pub unsafe fn accept(
 }
 
 /// A number must be left first: the kernel drops a descriptor for which there is none.
-fn may_accept(flags: c_int) -> io::Result<()> {
+fn may_accept(listener: c_int, flags: c_int) -> io::Result<()> {
     if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
         return fail(libc::EINVAL);
     }
-    sys::close(sys::fcntl(0, libc::F_DUPFD_CLOEXEC, 0)?)
+    sys::close(sys::fcntl(listener, libc::F_DUPFD_CLOEXEC, 0)?)
 }
 
 /// Waits for the next connection in the queue, as the kernel waits in it, with signals and cancellation as they are there. `None`: errno says why.

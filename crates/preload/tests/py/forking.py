@@ -244,6 +244,7 @@ def storm():
 
     def serve(number):
         signal.alarm(60)
+        os.close(0)  # as servers do
         while True:
             select.select([server], [], [])
             try:
