@@ -40,7 +40,7 @@ use crate::{
     clock::Clock,
     limits::SHARDS_MAX,
     net::Net,
-    regime::Holder,
+    regime::Handoff,
     stack::{
         Stack,
         shard_leader::Left,
@@ -239,7 +239,7 @@ impl Waiter {
         if !self.stack.threaded {
             return self.wait_turning(fds, deadline);
         }
-        if self.stack.layout.holder != Holder::Application {
+        if !self.stack.has_leaders() {
             self.spin_parked(spin, fds, deadline);
             return self.wait_parked(fds, deadline, None);
         }
@@ -251,14 +251,15 @@ impl Waiter {
         waited
     }
 
-    /// The application's threads turn the shards: this one turns that of the socket that it waits for.
+    /// The application's threads turn the shards: this one turns that of the socket that it waits for. Where shards are called there is one leader; it
+    /// goes by the first shard's name.
     fn wait_at_shards(
         &mut self,
         spin: Duration,
         fds: &mut [libc::pollfd],
         deadline: Instant,
     ) -> io::Result<usize> {
-        let several = self.stack.sockets.cells.len() > 1;
+        let several = !self.stack.has_one_leader();
         let (shards, elsewhere) = (std::mem::take(&mut self.shards), self.elsewhere);
         self.elsewhere = false;
         if several && (elsewhere || shards.count_ones() != 1) {
@@ -345,6 +346,7 @@ impl Waiter {
     fn leave(&self, number: usize, led_links: bool) {
         let (stack, cell) = (&self.stack, &self.stack.sockets.cells[number]);
         match cell.leader.leave() {
+            _ if stack.layout.handoff == Handoff::Call => return, // the links' threads see to the timers
             Left::Alone if !stack.sockets.polls_in_background() => {
                 if !stack.awaits_link_leader() {
                     stack.sockets.background.wake();
@@ -382,7 +384,7 @@ impl Waiter {
                 break Some(self.woken(fds));
             }
             let woke = stack.sockets.wakes.load(Ordering::Relaxed) != wakes;
-            if woke && leads_links && stack.sockets.cells.len() == 1 && stack.others_wait() {
+            if woke && leads_links && stack.has_one_leader() && stack.others_wait() {
                 break None;
             }
             if !self.signals_wake {
@@ -390,7 +392,7 @@ impl Waiter {
             }
             cell.doorbell.arm(Sleep::Fd);
             // Once more after arming: what came before it may not have rung.
-            let is_left = stack.turn_shard(number);
+            let is_left = stack.turn_waiting(number);
             let now = stack.clock.now();
             if self.parker.has_wake() || now >= deadline {
                 cell.doorbell.disarm();
@@ -401,7 +403,7 @@ impl Waiter {
                 cell.doorbell.disarm();
                 continue;
             }
-            let until = deadline.min(cell.next_timer());
+            let until = deadline.min(stack.next_timer_of_waiting(number));
             let held = held.as_ref();
             let slept = if leads_links {
                 self.sleep_leading(number, fds, until, now, held)

@@ -318,7 +318,14 @@ impl Stack {
     #[cold]
     fn timer_moved(&self, cell: &Cell) {
         match self.layout.holder {
-            Holder::Anyone => self.driver.call_first_link(),
+            // A leader sleeps on the first shard's doorbell; one that is away comes back, or the first link's thread takes over. The fence of that ring
+            // comes between the timer and the look at the leader.
+            Holder::Anyone => {
+                self.sockets.cells[0].doorbell.ring();
+                if !self.driver.lane_of_shard(0).leader.is_led() {
+                    self.driver.call_first_link();
+                }
+            }
             // The background poller looks at the timers by itself, every tick, if it does not rest.
             Holder::Application if !cell.leader.is_led() => {
                 if !self.awaits_link_leader() {

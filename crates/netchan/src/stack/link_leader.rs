@@ -23,7 +23,7 @@ use percore::{
 use proto::time::Instant;
 
 use super::{Stack, sleep::asleep, tx, watch};
-use crate::regime::Holder;
+use crate::regime::{Handoff, Holder};
 
 /// How long the link leader may be away before a link's thread takes over, unless a setting says otherwise. Peers' timers are 40 ms (delayed
 /// acknowledgments) and 200 ms (retransmission) at least; taking the links over and giving them back costs two wake-ups.
@@ -39,6 +39,30 @@ const LOOK: Duration = Duration::from_micros(100);
 const LINKS_MAX: usize = 8;
 
 impl Stack {
+    /// Whether threads that wait may poll the links in this regime: the others have threads that define them, or one lock that would be held for it.
+    fn regime_has_leaders(&self) -> bool {
+        match self.layout.holder {
+            Holder::Application => true,
+            Holder::Anyone => !self.layout.giant,
+            Holder::Core | Holder::Network => false,
+        }
+    }
+
+    /// Whether threads that wait have a leader at all: where shards are called, only for the links.
+    pub fn has_leaders(&self) -> bool {
+        match self.layout.holder {
+            Holder::Application => true,
+            // Relaxed: a hint, asked once a wait.
+            Holder::Anyone => self.driver.can_lead.load(Relaxed),
+            Holder::Core | Holder::Network => false,
+        }
+    }
+
+    /// Whether one leader serves all sockets: there is one shard, or packets reach the shards by calls.
+    pub fn has_one_leader(&self) -> bool {
+        self.sockets.cells.len() == 1 || self.layout.handoff == Handoff::Call
+    }
+
     /// Whether threads that wait poll the links, as far as the regime and the links go.
     pub fn may_lead_links(&self) -> bool {
         let has_fd = |number: usize| {
@@ -48,7 +72,7 @@ impl Stack {
         self.threaded
             && !self.stepped
             && !self.driver.background.is_zero()
-            && self.layout.holder == Holder::Application
+            && self.regime_has_leaders()
             && self.driver.moderation.is_zero()
             && self.driver.links.len() <= LINKS_MAX
             && (0..self.driver.queues.len()).all(has_fd)
@@ -107,6 +131,9 @@ impl Stack {
 
     /// A queue's thread has taken its lane over: the background poller turns the lane's shards that no thread leads, at once where other threads wait.
     fn leave_shards(&self, lane: usize) {
+        if self.layout.handoff == Handoff::Call {
+            return; // its next turn sees to them
+        }
         self.sockets.background.wake();
         if self.sockets.waiting.load(Relaxed) == 0 {
             return;
@@ -126,6 +153,9 @@ impl Stack {
         );
         bell.arm(Sleep::Futex);
         let now = self.clock.now();
+        if queue == 0 && self.layout.backlogs {
+            self.take_backlogs(now); // of shards whose holders passed by
+        }
         // Once more after arming: a thread that sent before it knew of the leader has rung, perhaps in vain.
         self.send_led(1 << queue, now);
         // Another thread may have started a timer since the leader fell asleep.
@@ -192,7 +222,28 @@ impl Stack {
     #[inline(never)]
     fn look(&self, number: usize, now: Instant) {
         self.turn_led(number, now);
+        if self.layout.handoff == Handoff::Call {
+            return self.run_called_timers(now, true);
+        }
         self.sockets.cells[number].leader.turned();
+    }
+
+    /// For a thread that leads: turns the shard that it leads. Where shards are called, runs the timers of all. As [`Self::turn_shard`].
+    #[inline]
+    pub fn turn_waiting(&self, number: usize) -> bool {
+        if self.layout.handoff == Handoff::Call {
+            self.run_called_timers(self.clock.now(), false);
+            return false;
+        }
+        self.turn_shard(number)
+    }
+
+    /// When the timers are due that [`Self::turn_waiting`] runs.
+    pub fn next_timer_of_waiting(&self, number: usize) -> Instant {
+        if self.layout.handoff == Handoff::Call {
+            return self.next_called_timer();
+        }
+        self.sockets.cells[number].next_timer()
     }
 
     /// Turns the queues in a shard's lane, as their leader or in its place.

@@ -230,6 +230,12 @@ impl Stack {
         }
     }
 
+    /// When the first timer of shards is due that are called, not fed by channels.
+    pub fn next_called_timer(&self) -> Instant {
+        let timers = self.sockets.cells.iter().map(|cell| cell.next_timer());
+        timers.min().unwrap_or(Instant::FAR)
+    }
+
     /// Serves the timers of shards that are called, not fed by channels; in vain sometimes, of a shard that another thread holds, if the caller
     /// is `busy`: has more to do than wait for it.
     pub fn run_called_timers(&self, now: Instant, busy: bool) {

@@ -138,12 +138,7 @@ fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) 
         }
         let mut until = stack.next_event_of(number);
         if timers {
-            until = stack
-                .sockets
-                .cells
-                .iter()
-                .map(|cell| cell.next_timer())
-                .fold(until, Instant::min);
+            until = until.min(stack.next_called_timer());
         }
         let until = until.min(now + LONGEST_SLEEP);
         if until > now {

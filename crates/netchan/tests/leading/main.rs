@@ -29,7 +29,7 @@ use pair::{end, pair};
 /// Longer than anything here takes; a wait that ends by it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-const REGIMES: [Regime; 2] = [Regime::AppChannel, Regime::SocketChannel];
+const REGIMES: [Regime; 3] = [Regime::AppChannel, Regime::SocketChannel, Regime::Locked];
 
 /// A server of `regime`, and a client whose links' threads poll always.
 fn stacks(regime: Regime) -> (Net, Net) {
@@ -201,6 +201,46 @@ fn asks_again(regime: Regime) {
 fn timers_that_other_threads_start_run_while_a_thread_leads() {
     let asking = REGIMES.map(|regime| thread::spawn(move || asks_again(regime)));
     asking.into_iter().for_each(|one| one.join().unwrap());
+}
+
+/// Awaits an IPv4 packet of this protocol; answers ARP requests for 10.0.0.2 meanwhile (RFC 826), with the two ends exchanged.
+fn await_packet(far: &OwnedFd, protocol: u8) {
+    let mut frame = [0; 1514];
+    while frame[12..14] != [8, 0] || frame[23] != protocol {
+        recv(far, &mut frame, RecvFlags::empty()).expect("it comes");
+        if frame[12..14] == [8, 6] && frame[38..42] == [10, 0, 0, 2] {
+            frame[21] = 2;
+            frame.copy_within(22..32, 32);
+            frame[22..32].copy_from_slice(&[2, 0, 0, 0, 0, 9, 10, 0, 0, 2]);
+            frame.copy_within(32..38, 0);
+            frame.copy_within(22..28, 6);
+            rustix::io::write(far, &frame[..42]).unwrap();
+        }
+    }
+}
+
+/// A SYN that is not answered is sent again, although the thread that polls the links knew of no timer when it fell asleep.
+fn connects_again(regime: Regime) {
+    let (net, far) = alone(regime);
+    let waits = net.udp().bind("0.0.0.0:9").unwrap();
+    let waiting = thread::spawn(move || waits.recv_from(&mut [0; 8]).unwrap());
+    let sender = net.udp().bind("0.0.0.0:0").unwrap();
+    sender.send_to(b"x", "10.0.0.2:9").unwrap();
+    await_packet(&far, 17); // the neighbour is known: nothing else wakes the thread that waits
+    thread::sleep(Duration::from_millis(2_500)); // as above
+    let calling = net.clone();
+    let call = thread::spawn(move || calling.tcp().connect("10.0.0.2:7"));
+    (0..2).for_each(|_| await_packet(&far, 6));
+    sender.send_to(b"done", "10.0.0.1:9").unwrap();
+    waiting.join().unwrap();
+    drop(far);
+    call.join().unwrap().unwrap_err();
+}
+
+#[test]
+fn timers_of_shards_that_other_threads_start_run_while_a_thread_leads() {
+    let calling = REGIMES.map(|regime| thread::spawn(move || connects_again(regime)));
+    calling.into_iter().for_each(|one| one.join().unwrap());
 }
 
 /// A new address is announced at once, although the thread that polls the links sleeps.

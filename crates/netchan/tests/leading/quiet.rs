@@ -11,12 +11,13 @@ use netchan::Net;
 
 use super::{PATIENCE, REGIMES, ask, connect, echo, stacks};
 
-/// For how long a thread of the stack has slept, ms; `None`: it does not.
-fn asleep_for(net: &Net, name: &str) -> Option<u64> {
+/// Whether the stack's threads that poll something have slept for longer than any tick or interval.
+fn is_quiet(net: &Net) -> bool {
     let threads = net.show("threads").unwrap();
-    let mut rows = threads.as_array().unwrap().iter();
-    let row = rows.find(|row| row["name"] == name).unwrap();
-    (row["state"] == "asleep").then(|| row["since_ms"].as_u64().unwrap())
+    let polls = |name: &str| name == "netchan-poll" || name.starts_with("netchan-link");
+    let rows = threads.as_array().unwrap().iter();
+    let mut pollers = rows.filter(|row| polls(row["name"].as_str().unwrap()));
+    pollers.all(|row| row["state"] == "asleep" && row["since_ms"].as_u64().unwrap() > 200)
 }
 
 fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -29,12 +30,8 @@ fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
     assert!(came, "not within {PATIENCE:?}: {what}");
 }
 
-/// Until the background poller and the link's thread have slept for longer than any tick or interval.
 fn await_quiet(net: &Net) {
-    let sleeps = |name| asleep_for(net, name).is_some_and(|ms| ms > 200);
-    await_that("no thread of the stack wakes up", || {
-        sleeps("netchan-poll") && sleeps("netchan-link0")
-    });
+    await_that("no thread of the stack wakes up", || is_quiet(net));
 }
 
 #[test]

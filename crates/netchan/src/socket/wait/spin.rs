@@ -65,14 +65,14 @@ impl Waiter {
         fds: &mut [libc::pollfd],
         deadline: Instant,
     ) {
-        self.stack.turn_shard(number);
+        self.stack.turn_waiting(number);
         if !spin.is_zero() && !self.parker.has_wake() {
             let stack = self.stack.clone();
             self.spin_while(spin, fds, deadline, |now| {
                 if leads_links {
                     stack.turn_led(number, now);
                 }
-                stack.turn_shard(number);
+                stack.turn_waiting(number);
             });
         }
     }
