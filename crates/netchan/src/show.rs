@@ -415,13 +415,20 @@ fn turned_by(stack: &Stack, number: usize, cell: &Cell) -> String {
     }
 }
 
-/// What each thread does, by its own word: no lock is asked for that a hanging one could have.
+/// What each thread does, by its own word: no lock is asked for that a hanging one could have. The stack's own, then the application's.
 fn threads(stack: &Stack, now: Instant) -> Vec<Value> {
-    let row = |pulse: &watch::Pulse| {
+    let watch = &stack.control.watch;
+    let kernel = |kernel: Option<watch::Kernel>, mut row: Value| {
+        row["kernel_state"] = json!(kernel.map(|kernel| kernel.state.to_string()));
+        row["core"] = json!(kernel.map(|kernel| kernel.core));
+        row["cpu_s"] = json!(kernel.map(|kernel| kernel.cpu_s));
+        row
+    };
+    let own = watch.pulses().into_iter().map(|pulse| {
         let (state, since) = pulse.read();
-        let kernel = pulse.kernel();
-        json!({
+        let row = json!({
             "name": pulse.name,
+            "of": "stack",
             "state": match state {
                 _ if pulse.is_stuck() => "stuck",
                 Doing::Starting => "starting",
@@ -429,20 +436,21 @@ fn threads(stack: &Stack, now: Instant) -> Vec<Value> {
                 Doing::Asleep => "asleep",
                 Doing::Ended => "ended",
             },
-            "does": watch::describe(stack, pulse, now),
+            "does": watch::describe(stack, &pulse, now),
             "since_ms": now.since(since).as_millis(),
-            "kernel_state": kernel.map(|kernel| kernel.state.to_string()),
-            "core": kernel.map(|kernel| kernel.core),
-            "cpu_s": kernel.map(|kernel| kernel.cpu_s),
-        })
-    };
-    stack
-        .control
-        .watch
-        .pulses()
-        .iter()
-        .map(|pulse| row(pulse))
-        .collect()
+        });
+        kernel(pulse.kernel(), row)
+    });
+    let application = watch.visitors.all().into_iter().filter_map(|visitor| {
+        let row = json!({
+            "name": visitor.name()?,
+            "of": "application",
+            "state": if visitor.is_waiting() { "waiting" } else { "program" },
+            "does": visitor.describe(stack),
+        });
+        Some(kernel(visitor.kernel(), row))
+    });
+    own.chain(application).collect()
 }
 
 fn counters(stack: &Stack) -> Vec<Value> {

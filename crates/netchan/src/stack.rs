@@ -25,6 +25,7 @@ pub(crate) mod socket_side;
 mod tests;
 mod turn;
 pub(crate) mod tx;
+pub(crate) mod visitors;
 pub(crate) mod watch;
 pub(crate) mod worker;
 

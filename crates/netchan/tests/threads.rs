@@ -76,7 +76,8 @@ fn every_regime_has_the_threads_it_names_and_ends_them() {
         // As `netchan show threads` has it.
         let rows = net.show("threads").unwrap();
         let rows = rows.as_array().unwrap().iter();
-        let mut shown: Vec<_> = rows.filter_map(|row| row["name"].as_str()).collect();
+        let own = rows.filter(|row| row["of"] == "stack");
+        let mut shown: Vec<_> = own.filter_map(|row| row["name"].as_str()).collect();
         shown.sort_unstable();
         assert_eq!(shown, expected, "{regime}");
         drop(net);

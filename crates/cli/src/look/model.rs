@@ -236,6 +236,7 @@ fn role(name: &str) -> String {
         (Some(_), _) => "shards".to_owned(),
         (_, "netchan-poll") => "background".to_owned(),
         (_, "netchan-watch") => "watchdog".to_owned(),
+        (_, name) if !name.starts_with("netchan-") => "application".to_owned(),
         _ => String::new(),
     }
 }

@@ -192,6 +192,9 @@ pub fn families(stacks: &[Facts]) -> Vec<Family> {
         let at = place(&mut families, row.name, row.kind, row.help, || row.unit);
         for facts in stacks {
             for object in rows_of(facts, row.topic) {
+                if object["of"] == "application" {
+                    continue; // its threads may come and go by the thousand
+                }
                 let Some(number) = object.get(row.field).and_then(Number::of) else {
                     continue; // another kind of row, or not known
                 };

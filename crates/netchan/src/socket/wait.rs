@@ -13,6 +13,7 @@
 //! the next one, not to the background poller.
 
 mod shards;
+mod sleep;
 mod spin;
 
 use std::{
@@ -26,14 +27,14 @@ use std::{
 };
 
 use percore::{
-    doorbell::{Doorbell, Sleep, Woken},
+    doorbell::{Doorbell, Sleep},
     operations::{Operation, count},
 };
 use proto::time::Instant;
 
 pub(in crate::socket) use self::shards::Home;
 pub use self::shards::Shards;
-use self::spin::Spins;
+use self::{sleep::look, spin::Spins};
 use super::Socket;
 use crate::api::Readiness;
 use crate::{
@@ -44,9 +45,9 @@ use crate::{
     stack::{
         Stack,
         shard_leader::Left,
-        sleep::{asleep, ppoll, readable, timeout},
+        visitors::{Doing, Visitor},
     },
-    sys::{self, SignalsHeld},
+    sys::SignalsHeld,
     trace,
 };
 
@@ -105,6 +106,8 @@ pub struct Waiter {
     stack: Arc<Stack>,
     parker: Arc<Parker>,
     waker: Waker,
+    /// What it does, for `netchan show threads`.
+    visitor: Arc<Visitor>,
     /// Scratch for ppoll(2).
     fds: Vec<libc::pollfd>,
     /// The shards of the sockets that the next wait is for (a bit each).
@@ -148,8 +151,10 @@ impl Waiter {
             wakes: stack.sockets.wakes.clone(),
         });
         let waker = Waker::from(parker.clone());
+        let visitor = stack.control.watch.visitors.join();
         Ok(Self {
             stack,
+            visitor,
             parker,
             waker,
             fds: Vec::with_capacity(16),
@@ -234,6 +239,17 @@ impl Waiter {
             return Err(io::ErrorKind::WouldBlock.into()); // nothing would end it
         }
         self.stack.end_batch();
+        self.visitor.does(Doing::Waits);
+        let waited = self.wait_by_regime(fds, timeout);
+        self.visitor.does(Doing::Program);
+        waited
+    }
+
+    fn wait_by_regime(
+        &mut self,
+        fds: &mut [libc::pollfd],
+        timeout: Option<Duration>,
+    ) -> io::Result<usize> {
         let deadline = timeout.map_or(Instant::FAR, |t| self.stack.clock.now() + t);
         let spin = std::mem::take(&mut self.spin);
         if !self.stack.threaded {
@@ -376,6 +392,11 @@ impl Waiter {
         trace::detail(trace::SHARD_LED, [number as u64]);
         self.parker.leading.store(number, Ordering::SeqCst);
         let leads_links = stack.lead_links(number);
+        self.visitor.does(if leads_links {
+            Doing::LeadsLinks(number)
+        } else {
+            Doing::LeadsShard(number)
+        });
         let result = loop {
             let wakes = stack.sockets.wakes.load(Ordering::Relaxed);
             self.arrivals = cell.leader.arrivals();
@@ -416,6 +437,7 @@ impl Waiter {
                 other => break Some(other),
             }
         };
+        self.visitor.does(Doing::Waits);
         self.parker.leading.store(LEADS_NONE, Ordering::SeqCst);
         trace::detail(trace::SHARD_LEFT, [number as u64]);
         if leads_links {
@@ -423,41 +445,6 @@ impl Waiter {
         }
         self.leave(number, leads_links);
         result
-    }
-
-    /// The link leader's sleep: on the doorbell of the shard that it leads, on `fds`, and on the queues in its lane, which it turns if they have something.
-    fn sleep_leading(
-        &mut self,
-        number: usize,
-        fds: &mut [libc::pollfd],
-        until: Instant,
-        now: Instant,
-        held: Option<&SignalsHeld>,
-    ) -> io::Result<usize> {
-        let stack = self.stack.clone();
-        let doorbell = &stack.sockets.cells[number].doorbell;
-        let own = fds.len();
-        self.fds.clear();
-        self.fds.extend_from_slice(fds);
-        self.fds.push(readable(doorbell.fd()));
-        let mut link_event = Instant::FAR;
-        for queue in stack.driver.queues_in_lane_of(number) {
-            self.fds.extend(stack.pollfd_of(queue));
-            link_event = link_event.min(stack.next_event_of(queue));
-        }
-        let timeout = timeout(until.min(link_event), now);
-        asleep(&stack, until, now, || {
-            sys::ppoll(&mut self.fds, timeout, held)
-        })?;
-        self.has_looked = true;
-        doorbell.disarm(); // what follows is no news to the thread that does it
-        let (ours, links) = self.fds.split_at(own + 1);
-        let now = stack.clock.now();
-        if links.iter().any(|link| link.revents != 0) || link_event <= now {
-            stack.turn_led(number, now);
-        }
-        fds.copy_from_slice(&ours[..own]);
-        Ok(fds.iter().filter(|fd| fd.revents != 0).count())
     }
 
     /// Others turn everything: sleeps until woken.
@@ -476,29 +463,6 @@ impl Waiter {
                 return slept;
             }
         }
-    }
-
-    fn sleep_parked(
-        &mut self,
-        fds: &mut [libc::pollfd],
-        deadline: Instant,
-        held: Option<&SignalsHeld>,
-    ) -> io::Result<usize> {
-        let how = if fds.is_empty() && held.is_none() {
-            Sleep::Futex
-        } else {
-            Sleep::Fd
-        };
-        let parker = self.parker.clone();
-        parker.doorbell.arm(how);
-        let now = self.stack.clock.now();
-        let slept = if parker.has_wake() || now >= deadline {
-            Ok(0)
-        } else {
-            self.sleep(&parker.doorbell, how, fds, deadline, now, held)
-        };
-        parker.doorbell.disarm();
-        slept
     }
 
     /// No other thread turns anything: turns links and shards here, and sleeps on the links.
@@ -531,77 +495,4 @@ impl Waiter {
             }
         }
     }
-
-    fn sleep_on_links(
-        &mut self,
-        fds: &mut [libc::pollfd],
-        until: Instant,
-        now: Instant,
-    ) -> io::Result<usize> {
-        let stack = self.stack.clone();
-        let own = fds.len();
-        self.fds.clear();
-        self.fds.extend_from_slice(fds);
-        self.parker.doorbell.arm(Sleep::Fd);
-        self.fds.push(readable(self.parker.doorbell.fd()));
-        for (number, shared) in stack.driver.queues.iter().enumerate() {
-            shared.doorbell.arm(Sleep::Fd);
-            self.fds.push(readable(shared.doorbell.fd()));
-            self.fds.extend(stack.pollfd_of(number));
-        }
-        // After arming once more: what came before it may not have rung.
-        let work = stack.turn_links();
-        let slept = if work || self.parker.has_wake() {
-            Ok(0)
-        } else {
-            asleep(&stack, until, now, || ppoll(&mut self.fds, until, now))
-        };
-        self.parker.doorbell.disarm();
-        stack
-            .driver
-            .queues
-            .iter()
-            .for_each(|shared| shared.doorbell.disarm());
-        slept?;
-        fds.copy_from_slice(&self.fds[..own]);
-        Ok(fds.iter().filter(|fd| fd.revents != 0).count())
-    }
-
-    /// Sleeps on a doorbell and `fds`.
-    fn sleep(
-        &mut self,
-        doorbell: &Doorbell,
-        how: Sleep,
-        fds: &mut [libc::pollfd],
-        until: Instant,
-        now: Instant,
-        held: Option<&SignalsHeld>,
-    ) -> io::Result<usize> {
-        if how == Sleep::Futex {
-            let timeout = timeout(until, now);
-            return match asleep(&self.stack, until, now, || doorbell.sleep(timeout)) {
-                Woken::Rung | Woken::TimedOut => Ok(0),
-                Woken::Interrupted => Err(io::ErrorKind::Interrupted.into()),
-            };
-        }
-        self.fds.clear();
-        self.fds.extend_from_slice(fds);
-        self.fds.push(readable(doorbell.fd()));
-        let timeout = timeout(until, now);
-        asleep(&self.stack, until, now, || {
-            sys::ppoll(&mut self.fds, timeout, held)
-        })?;
-        self.has_looked = true;
-        let own = fds.len();
-        fds.copy_from_slice(&self.fds[..own]);
-        Ok(fds.iter().filter(|fd| fd.revents != 0).count())
-    }
-}
-
-/// Whether any of `fds` is ready at this moment.
-fn look(fds: &mut [libc::pollfd]) -> io::Result<usize> {
-    if fds.is_empty() {
-        return Ok(0);
-    }
-    ppoll(fds, Instant::ZERO, Instant::ZERO)
 }

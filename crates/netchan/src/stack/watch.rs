@@ -26,7 +26,7 @@ use proto::time::Instant;
 use crate::{
     locks,
     regime::Handoff,
-    stack::{Stack, driver_side::SharedQueue},
+    stack::{Stack, driver_side::SharedQueue, visitors::Visitors},
     trace::{
         self,
         stages::{self, Stage},
@@ -108,12 +108,18 @@ impl Pulse {
 
     /// What the kernel says of it.
     pub fn kernel(&self) -> Option<Kernel> {
-        let thread = self.thread.load(Acquire); // pairs with Release in `begin`
+        Kernel::of(self.thread.load(Acquire)) // pairs with Release in `run`
+    }
+}
+
+impl Kernel {
+    /// Of a thread of this process.
+    pub fn of(thread: u32) -> Option<Self> {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
         // The name in parentheses may hold anything. proc(5): state is field 3, utime and stime 14 and 15, in ticks of 10 ms, processor 39.
         let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
         let ticks = |n: usize| fields.get(n)?.parse::<u32>().ok();
-        Some(Kernel {
+        Some(Self {
             state: fields.first()?.chars().next()?,
             cpu_s: (f64::from(ticks(11)?) + f64::from(ticks(12)?)) / 100.0,
             core: ticks(36)?,
@@ -124,6 +130,8 @@ impl Pulse {
 /// The threads of a stack.
 pub struct Watch {
     pulses: Mutex<Vec<Arc<Pulse>>>,
+    /// The application's.
+    pub visitors: Visitors,
     /// Wakes the watchdog.
     pub bell: Doorbell,
 }
@@ -140,6 +148,7 @@ impl Watch {
     pub fn new() -> std::io::Result<Self> {
         Ok(Self {
             pulses: mutex(&locks::PULSES, Vec::new()),
+            visitors: Visitors::new(),
             bell: Doorbell::new()?,
         })
     }

@@ -1,6 +1,6 @@
 //! Several threads that wait: one leads, the others follow.
 
-use std::{io::Read, sync::mpsc, thread};
+use std::{io::Read, sync::mpsc, thread, time::Duration};
 
 use super::{PATIENCE, REGIMES, ask, connect, echo, stacks, wakeups};
 
@@ -73,5 +73,49 @@ fn followers_are_served_while_the_leader_computes() {
         done.send(()).unwrap();
         drop((follower, busy));
         serving.join().unwrap();
+    }
+}
+
+/// What `netchan show threads` says of the application's threads.
+fn shown(net: &netchan::Net) -> Vec<String> {
+    let threads = net.show("threads").unwrap();
+    let rows = threads.as_array().unwrap().iter();
+    let mut application = rows
+        .filter(|row| row["of"] == "application")
+        .map(|row| row["does"].as_str().unwrap().to_owned())
+        .collect::<Vec<_>>();
+    application.sort();
+    application
+}
+
+#[test]
+fn threads_of_the_application_are_shown() {
+    for regime in REGIMES {
+        let (server, client) = stacks(regime);
+        let listener = server.tcp().listen("0.0.0.0:7").unwrap();
+        let (done, computed) = mpsc::channel::<()>();
+        let first = thread::spawn(move || {
+            let accepted = listener.accept().unwrap();
+            computed.recv_timeout(PATIENCE).unwrap();
+            (listener, accepted)
+        });
+        let comes = |expected: &[&str]| {
+            let came = (0..2000).any(|_| {
+                thread::sleep(Duration::from_millis(10));
+                let shown = shown(&server);
+                shown.len() == expected.len()
+                    && shown
+                        .iter()
+                        .zip(expected)
+                        .all(|(it, begin)| it.starts_with(begin))
+            });
+            assert!(came, "{regime}: {:?}, not {expected:?}", shown(&server));
+        };
+        comes(&["waits, polls the links"]);
+        let stream = connect(&client);
+        comes(&["in the program"]);
+        done.send(()).unwrap();
+        drop((first.join().unwrap(), stream));
+        comes(&[]);
     }
 }

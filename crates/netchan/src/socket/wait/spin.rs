@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proto::time::Instant;
 
-use super::{Waiter, look};
+use super::{Waiter, sleep::look};
 
 /// So many looks in a row that found nothing are worth a try; after that waits begin to go without.
 const MISSES: u32 = 4;
