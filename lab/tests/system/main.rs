@@ -5,6 +5,7 @@
 //! `NETCHAN_SYSTEM=1 cargo test --release --workspace --test system -- curl`.
 //! This binary, started with `--inner WORK ...` inside a namespace, is the other end of a case.
 
+mod captured;
 mod crowd;
 mod daemon;
 mod differential;
@@ -97,6 +98,7 @@ fn cases() -> Vec<Case> {
         regimes::CASES,
         forward::CASES,
         transfer::CASES,
+        captured::CASES,
         loss::CASES,
         download::CASES,
         parallel::CASES,

@@ -1,9 +1,19 @@
-//! `netchan capture` at a running program: text, files that tcpdump reads, filters, readers that go, stop or ask for too much.
+//! `netchan capture` at a running program: text, files that tcpdump and tshark read, filters, readers that go, stop or ask for too much.
 
 use super::{
     handed::{says, script},
     skipped_here,
 };
+
+/// That part of a test which tshark says, where it is installed.
+fn says_with_tshark(output: Option<String>, expected: &[&str]) {
+    let is_missing = |said: &String| said.contains("no tshark");
+    if output.as_ref().is_some_and(is_missing) {
+        skipped_here("tshark is not installed: tcpdump and the test ask the same");
+    } else {
+        says(output, expected);
+    }
+}
 
 #[test]
 fn frames_are_shown_and_written() {
@@ -22,8 +32,17 @@ fn frames_are_shown_and_written() {
          wait $two; kill -INT $text $file; wait $text; wait $file; await ready 0 && echo none left\n\
          cat text said; stat -c 'file %a' taken.pcapng\n\
          tcpdump -nr taken.pcapng 2>&1; echo read $(tcpdump -nr taken.pcapng 2> /dev/null | wc -l) and $(tcpdump -nr two.pcapng 2> /dev/null | wc -l)\n\
+         if ! command -v tshark > /dev/null; then echo no tshark; fi\n\
+         look() { tshark -n -r \"$@\" 2> warned; grep -v '^Running as user' warned; }\n\
+         for file in taken two; do echo tshark $(look $file.pcapng | wc -l) of them malformed $(look $file.pcapng -Y _ws.malformed | wc -l); done\n\
          echo >&9; wait $run",
     );
+    // Each warning would be a line more.
+    let tshark = [
+        "tshark 6 of them malformed 0",
+        "tshark 2 of them malformed 0",
+    ];
+    says_with_tshark(output.clone(), &tshark);
     says(
         output,
         &[
@@ -120,14 +139,7 @@ fn wireshark_captures_through_extcap() {
          if command -v tshark > /dev/null; then echo tshark lists $(HOME=$PWD/home tshark -D 2> /dev/null | grep -o netchan_[0-9]*_all | sed s/$run/RUN/g); else echo no tshark; fi\n\
          echo >&9; wait $run",
     );
-    if output
-        .as_ref()
-        .is_some_and(|said| said.contains("no tshark"))
-    {
-        skipped_here("tshark is not installed: what it would ask was asked");
-    } else {
-        says(output.clone(), &["tshark lists netchan_RUN_all"]);
-    }
+    says_with_tshark(output.clone(), &["tshark lists netchan_RUN_all"]);
     says(
         output,
         &[

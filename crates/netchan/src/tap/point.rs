@@ -16,6 +16,9 @@ use super::{
 };
 use crate::{counters::Counter, limits, locks, packet::Packet, sys};
 
+/// Whether there is code for taps at all. Measurements leave it out to see what taps cost where there are none.
+const TAPS: bool = !cfg!(feature = "without-taps");
+
 /// Where a point is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -134,13 +137,13 @@ impl Point {
     #[inline(always)]
     pub fn is_watched(&mut self) -> bool {
         self.refresh();
-        !self.attached.is_empty() || !self.written.is_empty()
+        TAPS && (!self.attached.is_empty() || !self.written.is_empty())
     }
 
     /// Looks whether taps have come or gone.
     #[inline(always)]
     pub fn refresh(&mut self) {
-        if self.list.refresh().is_some() {
+        if TAPS && self.list.refresh().is_some() {
             self.follow();
         }
     }
@@ -148,14 +151,14 @@ impl Point {
     /// Whether a tap looked at anything here at the last [`Self::refresh`].
     #[inline(always)]
     pub const fn has_taps(&self) -> bool {
-        !self.attached.is_empty() || !self.droppers.is_empty()
+        TAPS && (!self.attached.is_empty() || !self.droppers.is_empty())
     }
 
     /// Whether a tap looks at what is dropped. For links, where a packet is dropped.
     #[inline]
     pub fn watches_drops(&mut self) -> bool {
         self.refresh();
-        !self.droppers.is_empty()
+        TAPS && !self.droppers.is_empty()
     }
 
     /// Taps have come or gone.
