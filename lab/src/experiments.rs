@@ -1,7 +1,7 @@
 //! The register of experiments.
 
 use crate::{
-    aggregation, contention, dispatch,
+    aggregation, applications, contention, dispatch,
     experiment::{Experiment, LabError, Options},
     giant_cost, path, pipeline,
     primitives::{channels, counters, crossbar, epoch, interrupts, locks, sched, slab, trace},
@@ -32,6 +32,7 @@ const EXPERIMENTS: &[Experiment] = &[
     aggregation::EXPERIMENT,
     server_counter::EXPERIMENT,
     taps::EXPERIMENT,
+    applications::EXPERIMENT,
 ];
 
 /// All experiments.

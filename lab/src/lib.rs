@@ -4,6 +4,7 @@
 //! of [`list`], which `netchan lab run NAME` executes.
 
 mod aggregation;
+mod applications;
 mod contention;
 pub mod differential;
 mod dispatch;
@@ -27,8 +28,10 @@ mod steer;
 mod system_calls;
 mod taps;
 pub mod tcp;
+mod usage;
 pub mod world;
 
+pub use applications::program::application;
 pub use experiment::{Experiment, LabError, Options};
 pub use experiments::{find, list, run};
 pub use report::{Report, Row};

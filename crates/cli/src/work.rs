@@ -45,6 +45,8 @@ enum What {
     Janitor { directory: PathBuf },
     /// One job of an experiment, as JSON; prints what it came to.
     Lab { job: String },
+    /// One of the two programs of an experiment; its role as JSON.
+    Application { role: String },
     /// Becomes COMMAND, which is killed when the process PARENT ends.
     Child {
         parent: i32,
@@ -62,6 +64,7 @@ pub fn inner(arguments: Arguments) -> Outcome {
         What::Lab { job } => netchan_lab::child(&job)
             .map_err(failed)
             .and_then(|done| print(&format!("{done}\n"))),
+        What::Application { role } => netchan_lab::application(&role).map_err(failed),
         What::Child { parent, command } => child(parent, &command),
     }
 }

@@ -6,12 +6,12 @@ use super::{
     measure::{Effort, both, load},
     programs::{REDIS_1, service},
     stage::Stage,
-    usage::Usage,
     way::Way,
 };
 use crate::{
     report::Row,
     system_calls::{Counter, Counting},
+    usage::Usage,
 };
 
 /// System calls of the server for each request of redis' one client.

@@ -16,8 +16,8 @@ use rustix::{
     net::{self, AddressFamily, SocketFlags, SocketType},
 };
 
-use super::usage::Usage;
 use crate::kit::{Stopwatch, processor_seconds};
+use crate::usage::Usage;
 
 /// No answer takes so long, unless something hangs.
 const PATIENCE: Duration = Duration::from_secs(10);

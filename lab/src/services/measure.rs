@@ -6,10 +6,9 @@ use super::{
     load::{Load, Outcome, one_answer, one_datagram},
     programs::Service,
     stage::Stage,
-    usage::Usage,
     way::Way,
 };
-use crate::{kit::Sample, report::Row};
+use crate::{kit::Sample, report::Row, usage::Usage};
 
 /// How long and how often.
 #[derive(Clone, Copy)]

@@ -8,7 +8,6 @@ mod measure;
 mod others;
 mod programs;
 mod stage;
-mod usage;
 mod way;
 
 use std::{collections::BTreeMap, thread};

@@ -9,10 +9,9 @@ use super::{
     measure::{Effort, Figures, both, left_out, measure, ratio},
     programs::{Program, service},
     stage::{Stage, netchan},
-    usage::Usage,
     way::{PORT, SERVER, Way},
 };
-use crate::{kit::find_program, report::Row};
+use crate::{kit::find_program, report::Row, usage::Usage};
 
 /// Finds some rows, or says why there are none.
 type Finder<'a> = &'a dyn Fn() -> Result<Vec<Row>, String>;

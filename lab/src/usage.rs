@@ -4,7 +4,7 @@ use std::{fs, io, ops};
 
 /// Totals, or their difference, or what each of many requests took.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Usage {
+pub(crate) struct Usage {
     pub processor_ns: f64,
     /// Voluntary and involuntary.
     pub switches: f64,

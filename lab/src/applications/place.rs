@@ -1,0 +1,263 @@
+//! Where the programs run: one network namespace, a daemon with a TAP in it, and a folder for sockets and files.
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use super::program::{At, Role};
+use crate::{kit::cores, namespace::Namespace};
+
+/// The daemon's address, which its programs share.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 93, 0, 2);
+const PEER: &str = "10.93.0.1/24";
+
+/// Whose sockets the two programs have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Way {
+    /// netchan's, each in its own process, through the daemon.
+    Daemon,
+    /// The same; who waits looks for a while before it sleeps.
+    DaemonSpin,
+    /// The kernel's TCP over its loopback.
+    Loopback,
+    /// The kernel's UNIX sockets.
+    Unix,
+}
+
+impl Way {
+    pub const fn is_daemon(self) -> bool {
+        matches!(self, Self::Daemon | Self::DaemonSpin)
+    }
+}
+
+/// The namespace, the folder and the daemon.
+pub(super) struct Place {
+    namespace: Namespace,
+    pub folder: PathBuf,
+    cores: Vec<usize>,
+}
+
+/// The program that this library is linked into.
+fn netchan() -> Result<PathBuf, String> {
+    env::current_exe().map_err(|e| e.to_string())
+}
+
+impl Place {
+    pub fn new() -> Result<Self, String> {
+        let folder = env::temp_dir().join(format!("netchan-applications-{}", std::process::id()));
+        fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        Ok(Self {
+            namespace: Namespace::new()?,
+            folder,
+            cores: cores(),
+        })
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("daemon.sock")
+    }
+
+    /// A daemon, with `spin` as its setting.
+    ///
+    /// # Errors
+    /// What it said, where it does not come up.
+    pub fn daemon(&self, spin: &str) -> Result<Daemon, String> {
+        let config = self.folder.join("daemon.toml");
+        let text = format!(
+            "spin = \"{spin}\"\n[[link]]\nkind = \"tap\"\nname = \"t0\"\noptions = {{ peer = \"{PEER}\" }}\naddress = [\"{ADDRESS}/24\"]\n"
+        );
+        fs::write(&config, text).map_err(|e| e.to_string())?;
+        let mut command = self.command(None);
+        command
+            .arg(netchan()?)
+            .args(["daemon", "--config"])
+            .arg(&config);
+        command.arg("--socket").arg(self.socket());
+        let log = self.folder.join("log");
+        let errors = fs::File::create(&log).map_err(|e| e.to_string())?;
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(errors);
+        let mut child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
+        for _ in 0..500 {
+            if self.socket().exists() {
+                return Ok(Daemon(child));
+            }
+            if !matches!(child.try_wait(), Ok(None)) {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        Err(format!("the daemon did not come up: {said}"))
+    }
+
+    /// A command in the namespace, on a core by number if there are so many; it is killed when this thread ends.
+    fn command(&self, core: Option<usize>) -> Command {
+        let mut command = self.namespace.command("setpriv");
+        command.args(["--pdeathsig", "KILL"]);
+        if let Some(core) = core.and_then(|n| self.cores.get(n)) {
+            command.args(["taskset", "-c", &core.to_string()]);
+        }
+        command
+    }
+
+    /// A program's beginning: on which core, on whose sockets.
+    pub fn program(&self, way: Way, core: Option<usize>) -> Result<Command, String> {
+        let mut command = self.command(core);
+        if way.is_daemon() {
+            let link = format!("daemon:{}", self.socket().display());
+            command.arg(netchan()?).args(["run", "--link", &link]);
+            if way == Way::DaemonSpin {
+                command.args(["--spin", SPIN]);
+            }
+            command.arg("--");
+        }
+        Ok(command)
+    }
+
+    /// A process that plays a role.
+    pub fn start(&self, way: Way, core: Option<usize>, role: &Role) -> Result<Player, String> {
+        let mut command = self.program(way, core)?;
+        let role = serde_json::to_string(role).map_err(|e| e.to_string())?;
+        command
+            .arg(netchan()?)
+            .args(["__inner", "application", &role]);
+        Player::start(command)
+    }
+
+    /// Where a server is; `number` tells several apart.
+    pub fn at(&self, way: Way, number: u16) -> At {
+        let tcp = |ip| At::Tcp(SocketAddr::new(IpAddr::V4(ip), 7000 + number));
+        match way {
+            Way::Daemon | Way::DaemonSpin => tcp(ADDRESS),
+            Way::Loopback => tcp(Ipv4Addr::LOCALHOST),
+            Way::Unix => {
+                let path = self.folder.join(format!("unix-{number}"));
+                // A server before this one left it.
+                let _ = fs::remove_file(&path);
+                At::Unix(path)
+            }
+        }
+    }
+}
+
+/// How long one that spins looks before it sleeps.
+pub(super) const SPIN: &str = "50us";
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // What cannot be removed lies in a folder for such things.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The daemon's process; dropped, it ends.
+pub(super) struct Daemon(Child);
+
+impl Daemon {
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// What `netchan show TOPIC` says of it.
+    pub fn show(&self, topic: &str) -> Result<serde_json::Value, String> {
+        let pid = self.pid().to_string();
+        let shown = Command::new(netchan()?)
+            .args(["show", topic, "--json", "--pid", &pid])
+            .output()
+            .map_err(|e| e.to_string())?;
+        serde_json::from_slice(&shown.stdout).map_err(|e| {
+            format!(
+                "show {topic}: {e}: {}",
+                String::from_utf8_lossy(&shown.stderr)
+            )
+        })
+    }
+
+    /// Open descriptors.
+    pub fn descriptors(&self) -> Result<usize, String> {
+        let all = fs::read_dir(Path::new("/proc").join(self.pid().to_string()).join("fd"));
+        all.map(Iterator::count).map_err(|e| e.to_string())
+    }
+
+    /// Memory that it shares with programs, bytes (RssShmem, proc(5)).
+    pub fn shared_bytes(&self) -> Result<u64, String> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()));
+        let status = status.map_err(|e| e.to_string())?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssShmem:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kib.map(|kib| kib << 10)
+            .ok_or_else(|| "no RssShmem in its status".into())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It has nothing to save.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A program that plays a role; dropped, it is killed.
+pub(super) struct Player {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Player {
+    fn start(mut command: Command) -> Result<Self, String> {
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
+        let output = child.stdout.take().ok_or("no output")?;
+        Ok(Self {
+            input: child.stdin.take(),
+            output: BufReader::new(output),
+            child,
+        })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line that it says.
+    ///
+    /// # Errors
+    /// Where it ends without one.
+    pub fn hear(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        match self.output.read_line(&mut line) {
+            Ok(n) if n > 0 => Ok(line.trim_end().to_owned()),
+            Ok(_) => Err("a program ended without a word".into()),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    /// Ends its input, and hears its last line.
+    pub fn last_word(&mut self) -> Result<String, String> {
+        self.input = None;
+        self.hear()
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
