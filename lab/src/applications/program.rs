@@ -66,8 +66,11 @@ pub struct Latency {
 trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
+/// Takes the next connection, which is to spin or not.
+type Accept = Box<dyn Fn(bool) -> io::Result<Box<dyn Stream>>>;
+
 impl At {
-    fn listen(&self) -> io::Result<Box<dyn Fn(bool) -> io::Result<Box<dyn Stream>>>> {
+    fn listen(&self) -> io::Result<Accept> {
         Ok(match self {
             Self::Tcp(address) => {
                 let listener = TcpListener::bind(address)?;
