@@ -8,6 +8,7 @@ use crate::{
     errno::invalid,
     link::specification::{self, Kind, Specification},
     log::Verbosity,
+    units,
 };
 
 mod go;
@@ -30,11 +31,13 @@ pub const REGIME: &str = "NETCHAN_REGIME";
 pub const GIANT: &str = "NETCHAN_GIANT";
 /// Where protocol work runs: `direct`, `deferred` or `hybrid`.
 pub const DISPATCH: &str = "NETCHAN_DISPATCH";
+/// For how long a thread that waits looks before it sleeps: `50us`, 0 to `10ms`.
+pub const SPIN: &str = "NETCHAN_SPIN";
 /// `true` passes packets for other hosts on between the links.
 pub const FORWARDING: &str = "NETCHAN_FORWARDING";
 /// `true` makes 127.0.0.0/8 and ::1 the stack's own, instead of the kernel's. It needs no link then.
 pub const LOOPBACK: &str = "NETCHAN_LOOPBACK";
-/// A configuration file, instead of link, addresses and gateways; [`REGIME`], [`GIANT`], [`DISPATCH`], [`FORWARDING`] and [`LOOPBACK`] go before what it says.
+/// A configuration file, instead of link, addresses and gateways; [`REGIME`], [`GIANT`], [`DISPATCH`], [`SPIN`], [`FORWARDING`] and [`LOOPBACK`] go before what it says.
 pub const CONFIG: &str = "NETCHAN_CONFIG";
 /// Further address prefixes that stay with the kernel's stack, separated by commas; loopback does without [`LOOPBACK`].
 pub const KERNEL: &str = "NETCHAN_KERNEL";
@@ -119,6 +122,10 @@ fn finish(builder: Builder, variable: &dyn Fn(&str) -> Option<String>) -> io::Re
         let dispatch = name.parse().map_err(invalid);
         let dispatch = dispatch.map_err(|e| in_variable(DISPATCH, &e))?;
         builder = builder.said_by(DISPATCH).dispatch(dispatch);
+    }
+    if let Some(time) = variable(SPIN) {
+        let time = units::duration(&time).map_err(|e| in_variable(SPIN, &invalid(e)))?;
+        builder = builder.said_by(SPIN).spin(time);
     }
     builder.check()?;
     Ok(builder.said_by("program"))
@@ -223,18 +230,37 @@ mod tests {
         assert!(regime("fast").is_err_and(|e| e.to_string().contains("app-channel")));
     }
 
+    /// What comes of one more variable beside a link.
+    fn with(variable: &str, value: &str) -> io::Result<Builder> {
+        builder(&|name| match name {
+            LINK => Some("loop".to_owned()),
+            _ if name == variable => Some(value.to_owned()),
+            _ => None,
+        })
+    }
+
     #[test]
     fn forwarding_is_true_or_false() {
-        let with = |value: &str| {
-            builder(&|name| match name {
-                LINK => Some("loop".to_owned()),
-                FORWARDING => Some(value.to_owned()),
-                _ => None,
-            })
-        };
-        assert!(with("true").is_ok() && with("false").is_ok());
-        let error = with("perhaps").err().map(|e| e.to_string());
+        assert!(with(FORWARDING, "true").is_ok() && with(FORWARDING, "false").is_ok());
+        let error = with(FORWARDING, "perhaps").err().map(|e| e.to_string());
         assert!(error.is_some_and(|e| e.contains(FORWARDING) && e.contains("perhaps")));
+    }
+
+    #[test]
+    fn spin_is_a_time_up_to_ten_milliseconds() {
+        let spins = |value| {
+            let net = with(SPIN, value).and_then(Builder::start)?;
+            Ok::<_, io::Error>(net.show("settings").unwrap().to_string())
+        };
+        let shown = spins("50us").unwrap();
+        assert!(
+            shown.contains(r#""name":"spin_ns","value":50000"#),
+            "{shown}"
+        );
+        for (value, word) in [("soon", SPIN), ("11ms", "10 ms")] {
+            let error = spins(value).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
     }
 
     #[test]

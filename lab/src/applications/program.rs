@@ -197,7 +197,8 @@ fn play(role: Role) -> io::Result<()> {
 }
 
 fn ask(stream: &mut dyn Stream, warm: u32, times: u32) -> io::Result<Latency> {
-    let mut latency = Histogram::<u64>::new(3).map_err(io::Error::other)?;
+    let mut latency =
+        Histogram::<u64>::new_with_bounds(1, 10_000_000_000, 3).map_err(io::Error::other)?;
     for number in 0..warm + times {
         let watch = Stopwatch::start();
         stream.write_all(&[7])?;

@@ -95,6 +95,10 @@ fn usage(_: &Knobs) -> Outcome {
         .concat(),
         &["anarchy"],
     )?;
+    refused(
+        &[&["run", "--link", "tap:nc0", "--spin", "soon"], &ours[..]].concat(),
+        &["--spin", "soon"],
+    )?;
     refused(&["lab", "run"], &["NAME"])?;
     refused(&["show", "weather"], &["weather"])
 }

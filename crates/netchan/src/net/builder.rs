@@ -374,13 +374,13 @@ impl Builder {
         self
     }
 
-    /// How long waiting threads and link threads look again and again before they sleep. Zero: not at all.
+    /// How long waiting threads and link threads look again and again before they sleep, 0 to 10 ms. Zero: not at all.
     #[must_use]
     pub const fn spin(mut self, spin: Duration) -> Self {
         self.spin = spin;
         self
     }
-    /// In the regimes whose shards are the application's (`socket-channel`, `app-channel`): threads that wait for sockets poll the links
+    /// In `locked` and the regimes whose shards are the application's (`socket-channel`, `app-channel`): threads that wait for sockets poll the links
     /// themselves, and where none has waited for so long (0 to 100 ms), the links' threads do. Shorter, and a program that computes between its
     /// calls answers its peers earlier; longer, and it is interrupted less. 5 ms if not said. Zero: the links' threads poll always.
     #[must_use]
@@ -432,6 +432,9 @@ impl Builder {
         }
         if self.background > limits::BACKGROUND_MAX {
             return Err(invalid("background goes from 0 to 100 ms"));
+        }
+        if self.spin > limits::SPIN_MAX {
+            return Err(invalid("spin goes from 0 to 10 ms"));
         }
         if !self.trace_events.is_power_of_two()
             || !limits::TRACE_EVENTS.contains(&self.trace_events)

@@ -178,7 +178,7 @@ pub(super) const TOP: &[Key] = &[
         value: Default(r#""0us""#),
         values: r#" to `"10ms"`"#,
         meaning: "a thread that waits looks for so long before it sleeps",
-        changes: boot("spin_ns"),
+        changes: boot_or("spin_ns", "--spin or NETCHAN_SPIN"),
         read: Some(|c, v| text(&mut c.spin, v, spin)),
         ..OF_TOP
     },
