@@ -131,8 +131,8 @@ mutants-changed:
 bench: build
 	$(CARGO) bench --workspace
 	target/release/netchan lab run path steer channels crossbar slab counters trace locks sched interrupts epoch regimes dispatch giant-cost pipeline aggregation counter-in-a-server taps tcp
-	@if [ "$$(id -u)" = 0 ]; then target/release/netchan lab run services; \
-	else echo 'make bench: without root there are no network namespaces, so no figures of services'; fi
+	@if [ "$$(id -u)" = 0 ]; then target/release/netchan lab run services applications; \
+	else echo 'make bench: without root there are no network namespaces, so no figures of services and applications'; fi
 
 # In a build of its own, which counts and is slow for it.
 bench-contention:

@@ -251,24 +251,23 @@ fn redis(place: &Place, way: Way, effort: &Effort) -> Result<f64, String> {
         .args(["--protected-mode", "no", "--save", "", "--dir"])
         .arg(&place.folder);
     let mut server = Running::start(command)?;
-    let ask = |requests: &str| {
-        let mut command = place.program(way, Some(1))?;
-        command.arg("redis-benchmark").args(&client);
-        command.args(["-c", "50", "-n", requests, "-t", "get", "--csv"]);
-        command.output().map_err(|e| e.to_string())
-    };
-    // It comes up within a moment.
-    let is_up = (0..100).any(|_| {
-        thread::sleep(Duration::from_millis(50));
-        ask("100").is_ok_and(|done| rate_of(&done.stdout).is_some())
+    // From the kernel's side: redis-benchmark turns for ever where a server is not there yet.
+    let is_up = (0..200).any(|_| {
+        thread::sleep(Duration::from_millis(25));
+        let ping = place.program(Way::Loopback, None);
+        ping.is_ok_and(|mut ping| {
+            let answer = ping.arg("redis-cli").args(&client).arg("ping").output();
+            answer.is_ok_and(|answer| answer.stdout.starts_with(b"PONG"))
+        })
     });
     if !is_up {
-        return Err(format!(
-            "redis does not answer over {way:?}: {:?}",
-            server.0.try_wait()
-        ));
+        let ended = server.0.try_wait();
+        return Err(format!("redis does not answer over {way:?}: {ended:?}"));
     }
-    let done = ask(&effort.requests.to_string())?;
+    let (mut command, requests) = (place.program(way, Some(1))?, effort.requests.to_string());
+    command.arg("redis-benchmark").args(&client);
+    command.args(["-c", "50", "-n", &requests, "-t", "get", "--csv"]);
+    let done = command.output().map_err(|e| e.to_string())?;
     rate_of(&done.stdout).ok_or_else(|| String::from_utf8_lossy(&done.stderr).into_owned())
 }
 
