@@ -10,6 +10,8 @@ use std::{
     time::Duration,
 };
 
+use netchan::link::lease::Client;
+
 use super::program::{At, Role};
 use crate::{kit::cores, namespace::Namespace};
 
@@ -85,9 +87,11 @@ impl Place {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(errors);
+        // The last one was killed.
+        let _ = fs::remove_file(self.socket());
         let mut child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
         for _ in 0..500 {
-            if self.socket().exists() {
+            if Client::connect(&self.socket()).is_ok() {
                 return Ok(Daemon(child));
             }
             if !matches!(child.try_wait(), Ok(None)) {
@@ -130,7 +134,7 @@ impl Place {
         command
             .arg(netchan()?)
             .args(["__inner", "application", &role]);
-        Player::start(command)
+        Player::start(command, self.folder.join("said"))
     }
 
     /// Where a server is; `number` tells several apart.
@@ -214,19 +218,23 @@ pub(super) struct Player {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
+    /// What it, or another one since, said on standard error.
+    said: PathBuf,
 }
 
 impl Player {
-    fn start(mut command: Command) -> Result<Self, String> {
+    fn start(mut command: Command, said: PathBuf) -> Result<Self, String> {
+        let errors = fs::File::create(&said).map_err(|e| e.to_string())?;
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+            .stderr(errors);
         let mut child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
         let output = child.stdout.take().ok_or("no output")?;
         Ok(Self {
             input: child.stdin.take(),
             output: BufReader::new(output),
+            said,
             child,
         })
     }
@@ -243,7 +251,11 @@ impl Player {
         let mut line = String::new();
         match self.output.read_line(&mut line) {
             Ok(n) if n > 0 => Ok(line.trim_end().to_owned()),
-            Ok(_) => Err("a program ended without a word".into()),
+            Ok(_) => {
+                let said = fs::read_to_string(&self.said).unwrap_or_default();
+                let last = said.lines().last().unwrap_or("nothing");
+                Err(format!("a program ended without a word; it said: {last}"))
+            }
             Err(e) => Err(e.to_string()),
         }
     }
