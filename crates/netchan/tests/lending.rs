@@ -176,6 +176,19 @@ fn datagrams_pass_whole_and_in_fragments() {
     }
 }
 
+/// A machine has many programs, and most of them are idle.
+#[test]
+fn an_idle_application_takes_little_memory() {
+    let (lender, _peer) = lender_and_peer(&wire::Options::default());
+    let (idle, lent) = application(&lender, "idle");
+    let _listener = idle.tcp().listen("0.0.0.0:80").unwrap();
+    // fstat(2): what a file has of memory, in units of 512 bytes.
+    let taken = |file| u64::try_from(rustix::fs::fstat(file).unwrap().st_blocks).unwrap() * 512;
+    let files = lent.files();
+    let taken: Vec<_> = files[..3].iter().map(taken).collect();
+    assert!(taken.iter().sum::<u64>() <= 8 << 20, "{taken:?} bytes");
+}
+
 #[test]
 fn what_a_lease_had_is_free_after_it() {
     let (lender, peer) = lender_and_peer(&wire::Options::default());

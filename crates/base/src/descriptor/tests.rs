@@ -146,7 +146,7 @@ fn nonsense_is_refused_or_harmless() {
         .unwrap_or_else(percore::clock::now_ns);
     println!("NETCHAN_SEED={seed}");
     let random = &mut (seed | 1);
-    let mut slab = LendingSlab::new(10, 2048, 8).unwrap();
+    let mut slab = LendingSlab::new(10, 2048, 8, 10).unwrap();
     let bounds = Bounds {
         layout: slab.layout(),
         links: 3,

@@ -173,9 +173,9 @@ pub fn lease(
     (number, link): (u64, usize),
     holder: String,
 ) -> io::Result<(LeaseEnd, LeaseSource, LeaseFiles)> {
-    let buffers = limits::LEASE_BUFFERS;
-    let inward = LendingSlab::new(buffers, PACKET_MAX, buffers)?;
-    let mut outward = LendingSlab::new(buffers, PACKET_MAX, buffers)?;
+    let (buffers, ready) = (limits::LEASE_BUFFERS, limits::LEASE_READY);
+    let inward = LendingSlab::new(buffers, PACKET_MAX, buffers, ready)?;
+    let mut outward = LendingSlab::new(buffers, PACKET_MAX, buffers, ready)?;
     lend_all(&mut outward);
     let layout = u32::try_from(buffers).ok().and_then(EdgeLayout::new);
     let layout = layout.ok_or(io::ErrorKind::InvalidInput)?;
@@ -206,9 +206,10 @@ pub fn lease(
             layout: outward.layout(),
             links: 1,
         },
-        packets: Slab::new(
+        packets: Slab::with_ready(
             limits::LEASE_COPIES,
             (HEADROOM + PACKET_MAX).next_multiple_of(64),
+            ready,
         )?,
         receiving: side.receiving,
         slab: outward,

@@ -162,12 +162,13 @@ pub struct LendingSlab {
 }
 
 impl LendingSlab {
-    /// A slab of `buffers` buffers of `size` bytes (rounded up to 64), prefaulted as [`Slab::new`] does, of which the far side has at most `quota` at a time.
+    /// A slab of `buffers` buffers of `size` bytes (rounded up to 64), of which the far side has at most `quota` at a time. The first `ready` are
+    /// prefaulted; the others take memory once they are used.
     ///
     /// # Errors
     /// `InvalidInput`: no buffer, or more than a [`SharedLayout`] or a [`Slab`] can have. Those of memfd_create(2), ftruncate(2),
     /// mmap(2), madvise(2) and of F_ADD_SEALS (fcntl(2)).
-    pub fn new(buffers: usize, size: usize, quota: usize) -> io::Result<Self> {
+    pub fn new(buffers: usize, size: usize, quota: usize, ready: usize) -> io::Result<Self> {
         let invalid = |why: BadLayout| io::Error::new(io::ErrorKind::InvalidInput, why);
         let rounded = size.max(1).checked_next_multiple_of(64);
         let layout = u32::try_from(buffers)
@@ -176,7 +177,7 @@ impl LendingSlab {
             .ok_or(BadLayout::TooLarge)
             .and_then(|(buffers, size)| SharedLayout::new(buffers, size))
             .map_err(invalid)?;
-        let (slab, file) = Slab::shared(buffers, size, buffers)?;
+        let (slab, file) = Slab::shared(buffers, size, ready)?;
         let mut table = Vec::new();
         table.resize_with(buffers, Loan::default);
         let loans = Loans {

@@ -30,7 +30,7 @@ fn lend_one(slab: &mut LendingSlab) -> BufferName {
 fn what_one_side_copies_in_the_other_copies_out() {
     let _turn = turn();
     for size in [64, 100, 2048, 9000] {
-        let mut slab = LendingSlab::new(3, size, 3).unwrap();
+        let mut slab = LendingSlab::new(3, size, 3, 3).unwrap();
         let mut far = mapped(&slab);
         let bytes = size.div_ceil(64) * 64;
         let text: Vec<u8> = (0..bytes).map(|i| i.to_le_bytes()[0]).collect();
@@ -56,7 +56,7 @@ fn what_one_side_copies_in_the_other_copies_out() {
 #[test]
 fn copies_of_every_alignment_touch_what_they_say() {
     let _turn = turn();
-    let mut slab = LendingSlab::new(1, 64, 1).unwrap();
+    let mut slab = LendingSlab::new(1, 64, 1, 1).unwrap();
     let mut buffer = slab.alloc().unwrap();
     assert_eq!(buffer.bytes(), 64);
     let text: Vec<u8> = (100..164).collect();
@@ -79,7 +79,7 @@ fn copies_of_every_alignment_touch_what_they_say() {
 #[test]
 fn nothing_is_copied_beyond_a_buffer() {
     let _turn = turn();
-    let mut slab = LendingSlab::new(2, 64, 2).unwrap();
+    let mut slab = LendingSlab::new(2, 64, 2, 2).unwrap();
     let mut far = mapped(&slab);
     let mut buffer = slab.alloc().unwrap();
     for (from, len) in [(0, 65), (64, 1), (1, 64), (usize::MAX, 1), (usize::MAX, 2)] {
@@ -108,7 +108,7 @@ fn nothing_is_copied_beyond_a_buffer() {
 #[test]
 fn a_name_is_good_once() {
     let _turn = turn();
-    let mut slab = LendingSlab::new(1, 64, 1).unwrap();
+    let mut slab = LendingSlab::new(1, 64, 1, 1).unwrap();
     let first = lend_one(&mut slab);
     let buffer = slab.take_back(first).unwrap();
     assert_eq!(slab.take_back(first).err(), Some(Refused::NotLent), "twice");
@@ -129,7 +129,7 @@ fn a_name_is_good_once() {
 #[test]
 fn one_that_was_never_lent_is_refused() {
     let _turn = turn();
-    let mut slab = LendingSlab::new(2, 64, 2).unwrap();
+    let mut slab = LendingSlab::new(2, 64, 2, 2).unwrap();
     let _held = slab.alloc().unwrap();
     for (index, generation) in [(0, 0), (0, 1), (1, 0), (1, u32::MAX)] {
         let name = BufferName { index, generation };
@@ -140,8 +140,8 @@ fn one_that_was_never_lent_is_refused() {
 #[test]
 fn the_far_side_has_no_more_than_its_quota_and_no_others_buffers() {
     let _turn = turn();
-    let mut slab = LendingSlab::new(4, 64, 2).unwrap();
-    let mut other = LendingSlab::new(4, 64, 2).unwrap();
+    let mut slab = LendingSlab::new(4, 64, 2, 4).unwrap();
+    let mut other = LendingSlab::new(4, 64, 2, 4).unwrap();
     let names = [lend_one(&mut slab), lend_one(&mut slab)];
     let third = slab.alloc().unwrap();
     let Err(NotLent::Quota(third)) = slab.lend(third) else {
@@ -161,7 +161,7 @@ fn the_far_side_has_no_more_than_its_quota_and_no_others_buffers() {
 #[test]
 fn generations_wrap() {
     let _turn = turn();
-    let mut slab = LendingSlab::new(1, 64, 1).unwrap();
+    let mut slab = LendingSlab::new(1, 64, 1, 1).unwrap();
     slab.loans.table[0].generation = u32::MAX;
     let name = lend_one(&mut slab);
     assert_eq!(name.generation, 0);
@@ -171,7 +171,7 @@ fn generations_wrap() {
 #[test]
 fn a_buffer_dropped_on_another_thread_comes_home_and_an_ended_slab_is_unmapped() {
     let _turn = turn();
-    let mut slab = LendingSlab::new(3, 64, 3).unwrap();
+    let mut slab = LendingSlab::new(3, 64, 3, 3).unwrap();
     let kept = slab.alloc().unwrap();
     let other = slab.alloc().unwrap();
     std::thread::spawn(move || drop(other)).join().unwrap();
@@ -199,7 +199,7 @@ fn is_mapped(inode: u64) -> bool {
 #[test]
 fn memory_of_buffers_at_home_goes_back_to_the_system() {
     let _turn = turn();
-    let mut slab = LendingSlab::new(100, 4032, 100).unwrap();
+    let mut slab = LendingSlab::new(100, 4032, 100, 100).unwrap();
     let kib = |slab: &LendingSlab| fstat(slab.file()).unwrap().st_blocks / 2;
     let mut out: Vec<SharedBuffer> = std::iter::from_fn(|| slab.alloc()).collect();
     out.iter_mut()
@@ -253,12 +253,15 @@ fn a_layout_is_read_as_it_was_written_or_refused() {
 fn a_slab_that_cannot_be_is_refused() {
     let _turn = turn();
     for (buffers, size) in [(0, 64), (1 << 31, 64), (1, 1 << 32), (usize::MAX, 64)] {
-        let error = LendingSlab::new(buffers, size, 1).unwrap_err();
+        let error = LendingSlab::new(buffers, size, 1, buffers).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");
     }
-    assert!(LendingSlab::new(1, usize::MAX, 1).is_err());
+    assert!(LendingSlab::new(1, usize::MAX, 1, 1).is_err());
     assert_eq!(
-        LendingSlab::new(1, 0, 1).unwrap().layout().buffer_bytes(),
+        LendingSlab::new(1, 0, 1, 1)
+            .unwrap()
+            .layout()
+            .buffer_bytes(),
         64
     );
 }
@@ -267,7 +270,7 @@ fn a_slab_that_cannot_be_is_refused() {
 #[test]
 fn the_far_side_cannot_shorten_the_file_under_us() {
     let _turn = turn();
-    let mut slab = LendingSlab::new(8, 4096, 8).unwrap();
+    let mut slab = LendingSlab::new(8, 4096, 8, 8).unwrap();
     let bytes = slab.layout().file_bytes() as u64;
     let mut buffer = slab.alloc().unwrap();
     buffer.copy_in(0, &[7; 4096]).unwrap();
@@ -316,7 +319,7 @@ fn a_file_that_could_be_shortened_is_not_mapped() {
         BorrowedSlab::map(&null, layout),
         Err(MapError::NotSealed)
     ));
-    let seals = fcntl_get_seals(LendingSlab::new(1, 64, 1).unwrap().file()).unwrap();
+    let seals = fcntl_get_seals(LendingSlab::new(1, 64, 1, 1).unwrap().file()).unwrap();
     assert!(seals.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL));
 }
 
@@ -414,7 +417,7 @@ fn nonsense_from_the_far_side_loses_and_doubles_nothing() {
     const BUFFERS: usize = 23;
     const QUOTA: usize = 17;
     let mut random = Random::new();
-    let mut slab = LendingSlab::new(BUFFERS, 128, QUOTA).unwrap();
+    let mut slab = LendingSlab::new(BUFFERS, 128, QUOTA, BUFFERS).unwrap();
     let mut far = mapped(&slab);
     let mut model = Model::default();
     let mut read = 0;
@@ -501,7 +504,7 @@ fn name_bytes(name: BufferName) -> [u8; 8] {
 #[test]
 fn all_comes_back_from_a_process_that_dies() {
     let _turn = turn();
-    let mut slab = LendingSlab::new(8, 2048, 4).unwrap();
+    let mut slab = LendingSlab::new(8, 2048, 4, 8).unwrap();
     let mut names = Vec::new();
     let mut sent = slab.layout().encode().to_vec();
     for i in 0..3 {

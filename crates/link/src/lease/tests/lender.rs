@@ -61,8 +61,8 @@ impl Lender {
 
     /// One with so many buffers in each slab, and slots in each ring.
     pub fn of(buffers: usize, slots: u32) -> Self {
-        let inward = LendingSlab::new(buffers, SIZE, buffers).unwrap();
-        let mut outward = LendingSlab::new(buffers, SIZE, buffers).unwrap();
+        let inward = LendingSlab::new(buffers, SIZE, buffers, buffers).unwrap();
+        let mut outward = LendingSlab::new(buffers, SIZE, buffers, buffers).unwrap();
         while let Some(buffer) = outward.alloc() {
             assert_eq!(outward.lend(buffer).unwrap().generation, 1);
         }
