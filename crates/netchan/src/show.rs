@@ -417,14 +417,13 @@ fn turned_by(stack: &Stack, number: usize, cell: &Cell) -> String {
 
 /// What each thread does, by its own word: no lock is asked for that a hanging one could have. The stack's own, then the application's.
 fn threads(stack: &Stack, now: Instant) -> Vec<Value> {
-    let watch = &stack.control.watch;
     let kernel = |kernel: Option<watch::Kernel>, mut row: Value| {
         row["kernel_state"] = json!(kernel.map(|kernel| kernel.state.to_string()));
         row["core"] = json!(kernel.map(|kernel| kernel.core));
         row["cpu_s"] = json!(kernel.map(|kernel| kernel.cpu_s));
         row
     };
-    let own = watch.pulses().into_iter().map(|pulse| {
+    let own = stack.control.watch.pulses().into_iter().map(|pulse| {
         let (state, since) = pulse.read();
         let row = json!({
             "name": pulse.name,
@@ -441,15 +440,20 @@ fn threads(stack: &Stack, now: Instant) -> Vec<Value> {
         });
         kernel(pulse.kernel(), row)
     });
-    let application = watch.visitors.all().into_iter().filter_map(|visitor| {
-        let row = json!({
-            "name": visitor.name()?,
-            "of": "application",
-            "state": if visitor.is_waiting() { "waiting" } else { "program" },
-            "does": visitor.describe(stack),
+    let application = stack
+        .control
+        .visitors
+        .all()
+        .into_iter()
+        .filter_map(|visitor| {
+            let row = json!({
+                "name": visitor.name()?,
+                "of": "application",
+                "state": if visitor.is_waiting() { "waiting" } else { "program" },
+                "does": visitor.describe(stack),
+            });
+            Some(kernel(visitor.kernel(), row))
         });
-        Some(kernel(visitor.kernel(), row))
-    });
     own.chain(application).collect()
 }
 

@@ -24,7 +24,7 @@ const PEER: &str = "10.93.0.1/24";
 pub(super) enum Way {
     /// netchan's, each in its own process, through the daemon.
     Daemon,
-    /// The same; who waits looks for a while before it sleeps.
+    /// The same; a thread that waits looks for a while before it sleeps.
     DaemonSpin,
     /// The kernel's TCP over its loopback.
     Loopback,

@@ -52,7 +52,7 @@ pub enum Role {
     Hold { at: At, connections: usize },
     /// Opens so many, and keeps them.
     Open { at: At, connections: usize },
-    /// Takes a lease of the daemon at this socket, and writes what comes to its mind over all that it shares with it; says how many times a second it did.
+    /// Takes a lease of the daemon at this socket, and writes random words over all that it shares with it; says how many a second.
     Scribble { daemon: PathBuf, seed: u64 },
 }
 

@@ -15,6 +15,7 @@ pub const CASES: &[Case] = &[
     ("programs_share_a_daemon", programs),
     ("a_killed_program_leaves_nothing", killed),
     ("a_daemon_that_ends_is_noticed", ended),
+    ("programs_through_a_daemon_are_measured", measured),
 ];
 
 /// A place with a daemon on its TAP.
@@ -185,4 +186,36 @@ fn ended(_: &Knobs) -> Outcome {
         return Err(heard.describe());
     }
     Ok(())
+}
+
+/// `netchan lab run applications`: every figure is there, and nothing is left of programs that are killed at moments by chance.
+fn measured(_: &Knobs) -> Outcome {
+    let file = Place::new()?;
+    let path = file.folder.join("report.json");
+    let mut command = Command::new(netchan()?);
+    command
+        .args(["lab", "run", "applications", "--quick", "--json"])
+        .arg(&path);
+    let run = Process::start(command, &file.folder, "lab")?;
+    run.finish(Duration::from_secs(120))?.success()?;
+    let report = fs::read_to_string(&path).map_err(|e| e.to_string())?;
+    let report: serde_json::Value = serde_json::from_str(&report).map_err(|e| e.to_string())?;
+    let value = |id: &str| {
+        let mut rows = report["rows"].as_array().into_iter().flatten();
+        rows.find(|row| row["id"] == id)?["value"].as_f64()
+    };
+    for id in [
+        "rr_spin_p50_ns",
+        "rr_block_p50_ns",
+        "bulk_gbit_per_s",
+        "hostile_words_per_s",
+    ] {
+        if value(id).is_none_or(|value| value <= 0.0) {
+            return Err(format!("{id}: {:?}", value(id)));
+        }
+    }
+    match value("storm_leaks") {
+        Some(0.0) => Ok(()),
+        other => Err(format!("storm_leaks: {other:?}")),
+    }
 }

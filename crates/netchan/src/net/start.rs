@@ -48,6 +48,7 @@ use crate::{
         driver_side::{DriverSide, Lane},
         leased::ephemeral_ports,
         socket_side::SocketSide,
+        visitors::Visitors,
         watch::Watch,
         worker,
     },
@@ -109,6 +110,7 @@ impl Builder {
             started: now,
             threads: mutex(&locks::THREADS, Vec::new()),
             watch: Watch::new()?,
+            visitors: Visitors::new(),
             companions: mutex(&locks::COMPANIONS, Vec::new()),
             claim,
         };

@@ -151,7 +151,7 @@ impl Waiter {
             wakes: stack.sockets.wakes.clone(),
         });
         let waker = Waker::from(parker.clone());
-        let visitor = stack.control.watch.visitors.join();
+        let visitor = stack.control.visitors.join();
         Ok(Self {
             stack,
             visitor,

@@ -5,7 +5,7 @@ use std::{sync::Arc, thread::JoinHandle};
 use percore::{lock::Mutex, own::Own};
 use proto::time::Instant;
 
-use super::{directory::Directory, watch::Watch};
+use super::{directory::Directory, visitors::Visitors, watch::Watch};
 use crate::{
     channel::{LeaseCore, PacketChannelCore},
     counters::Counters,
@@ -49,6 +49,8 @@ pub(crate) struct ControlPlane {
     pub threads: Mutex<Vec<JoinHandle<()>>>,
     /// What they do.
     pub watch: Watch,
+    /// What the application's threads do.
+    pub visitors: Visitors,
     /// What ends with the stack, before its threads do: what answers questions from outside.
     pub companions: Mutex<Vec<Box<dyn Send>>>,
     /// Keeps links that were handed over from other programs of the same run; its lock ends when it is closed.

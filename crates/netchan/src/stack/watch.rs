@@ -26,7 +26,7 @@ use proto::time::Instant;
 use crate::{
     locks,
     regime::Handoff,
-    stack::{Stack, driver_side::SharedQueue, visitors::Visitors},
+    stack::{Stack, driver_side::SharedQueue},
     trace::{
         self,
         stages::{self, Stage},
@@ -130,8 +130,6 @@ impl Kernel {
 /// The threads of a stack.
 pub struct Watch {
     pulses: Mutex<Vec<Arc<Pulse>>>,
-    /// The application's.
-    pub visitors: Visitors,
     /// Wakes the watchdog.
     pub bell: Doorbell,
 }
@@ -148,7 +146,6 @@ impl Watch {
     pub fn new() -> std::io::Result<Self> {
         Ok(Self {
             pulses: mutex(&locks::PULSES, Vec::new()),
-            visitors: Visitors::new(),
             bell: Doorbell::new()?,
         })
     }
