@@ -288,20 +288,7 @@ impl Stack {
         if held.shard.woken.is_empty() && held.shard.passed.is_empty() {
             drop(held);
         } else {
-            // Woken after the lock is free, or they would wake up only to wait for it.
-            // A thread in its last moments (an exit handler, the end of a thread-local value) has none of its own any more.
-            let mut woken = WOKEN.try_with(RefCell::take).unwrap_or_default();
-            std::mem::swap(&mut woken, &mut held.shard.woken);
-            let passed = std::mem::take(&mut held.shard.passed);
-            held.shard.samples.woke();
-            drop(held);
-            if !passed.is_empty() {
-                self.pass_on(passed, now);
-            }
-            let before = stages::enter(Stage::Scheduler);
-            wake_all(&mut woken);
-            stages::back(before);
-            let _ = WOKEN.try_with(|place| place.replace(woken));
+            self.let_go_and_wake(held, now);
         }
         if is_stuck {
             self.heed_requests(); // the next turn hands out the rest
@@ -314,8 +301,28 @@ impl Stack {
         }
     }
 
+    /// Frees the lock, then wakes what is to be woken: before that they would wake up only to wait for it. (A function of its own: what it needs of
+    /// registers the others need not save.)
+    #[inline(never)]
+    fn let_go_and_wake(&self, mut held: MutexGuard<'_, Held>, now: Instant) {
+        // A thread in its last moments (an exit handler, the end of a thread-local value) has none of its own any more.
+        let mut woken = WOKEN.try_with(RefCell::take).unwrap_or_default();
+        std::mem::swap(&mut woken, &mut held.shard.woken);
+        let passed = std::mem::take(&mut held.shard.passed);
+        held.shard.samples.woke();
+        drop(held);
+        if !passed.is_empty() {
+            self.pass_on(passed, now);
+        }
+        let before = stages::enter(Stage::Scheduler);
+        wake_all(&mut woken);
+        stages::back(before);
+        let _ = WOKEN.try_with(|place| place.replace(woken));
+    }
+
     /// A timer became due earlier than the thread that sleeps for it knows.
     #[cold]
+    #[inline(never)]
     fn timer_moved(&self, cell: &Cell) {
         match self.layout.holder {
             // A leader sleeps on the first shard's doorbell; one that is away comes back, or the first link's thread takes over. The fence of that ring
