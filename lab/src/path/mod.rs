@@ -56,7 +56,12 @@ pub trait Pair {
     fn bulk(&mut self, bytes: usize);
     /// `n` times: open, one byte there and one back, close both ways.
     fn connections(&mut self, n: usize);
+    /// `n` times [`CROWD`] of them at once: all SYNs, then what follows from them, and so on.
+    fn crowds(&mut self, n: usize);
 }
+
+/// Connections that are opened at once.
+pub const CROWD: usize = 64;
 
 /// Longest request of [`Pair::round_trips`]: it fits into one packet of 1500 bytes.
 pub const MESSAGE_MAX: usize = 1024;
@@ -116,6 +121,11 @@ fn bulk_gbit_per_s(pair: &mut dyn Pair, bytes: usize) -> f64 {
 /// Connections a second.
 fn connections_per_s(pair: &mut dyn Pair, n: usize) -> f64 {
     count(n) / seconds(|| pair.connections(n))
+}
+
+/// The same, of those that are opened [`CROWD`] at once.
+fn crowds_per_s(pair: &mut dyn Pair, n: usize) -> f64 {
+    count(n * CROWD) / seconds(|| pair.crowds(n))
 }
 
 #[allow(clippy::cast_precision_loss)] // amounts of work are far below 2^52
@@ -223,6 +233,13 @@ fn busy(effort: &Effort, basic: Contest<'static>, bulk: Contest<'static>) -> Vec
             work: connections_per_s,
             target: "above the peer",
             reference: "593000 (smoltcp, other driver)",
+            ..basic
+        },
+        Contest {
+            id: "connections_64_at_once_per_s",
+            amount: (effort.connections / CROWD, effort.connections / CROWD),
+            work: crowds_per_s,
+            target: "above the peer",
             ..basic
         },
     ]

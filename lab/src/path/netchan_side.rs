@@ -12,7 +12,7 @@ use netchan::{
     socket::{Domain, Kind, ReceiveFlags, Socket, SocketOption},
 };
 
-use super::{MESSAGE_MAX, Pair, Setup};
+use super::{CROWD, MESSAGE_MAX, Pair, Setup};
 
 const SERVER_PORT: u16 = 80;
 const IDLE_PORT: u16 = 81;
@@ -265,6 +265,41 @@ impl NetchanPair {
     }
 }
 
+impl NetchanPair {
+    /// A microsecond later [`CROWD`] connections, each as [`Self::short_connection`], step by step: what one step of all sends is there when the next begins.
+    fn crowd(&mut self, byte: u8) -> io::Result<()> {
+        self.clock.advance(Duration::from_micros(1));
+        let (client_net, server_net, clock) = (&self.client_net, &self.server_net, &self.clock);
+        let mut buffer = [byte; 8];
+        let mut clients = Vec::with_capacity(CROWD);
+        for _ in 0..CROWD {
+            let client = Socket::new(client_net, Domain::V4, Kind::Stream)?;
+            client.set_option(SocketOption::QuickAck(false))?;
+            match client.connect(self.short_address) {
+                Err(e) if not_yet(&e) => clients.push(client),
+                other => return other.and(Err(ErrorKind::AlreadyExists.into())),
+            }
+        }
+        server_net.poll();
+        for client in &clients {
+            wait(client_net, server_net, clock, || {
+                client.connect(self.short_address)
+            })?;
+            client.send(&[IoSlice::new(&buffer[..1])], None)?;
+        }
+        for _ in 0..CROWD {
+            let (server, _) = wait(client_net, server_net, clock, || self.short.accept())?;
+            let got = Self::receive(server_net, &server, &mut buffer);
+            server.send(&[IoSlice::new(&buffer[..got])], None)?;
+        }
+        for client in clients {
+            let got = Self::receive(client_net, &client, &mut buffer);
+            assert_eq!(buffer[..got], [byte]);
+        }
+        Ok(())
+    }
+}
+
 /// One connection from `client` to `address`, taken from `listener`.
 fn open(
     client: &Net,
@@ -333,6 +368,12 @@ impl Pair for NetchanPair {
             assert!(stuck < PATIENCE, "no progress after {got} of {bytes} bytes");
         }
         self.chunk = chunk;
+    }
+
+    fn crowds(&mut self, n: usize) {
+        for i in 0..n {
+            self.crowd(i.to_le_bytes()[0]).expect("as many connections");
+        }
     }
 
     fn connections(&mut self, n: usize) {

@@ -14,7 +14,7 @@ use smoltcp::{
 };
 
 use super::{
-    MESSAGE_MAX, Pair, Setup,
+    CROWD, MESSAGE_MAX, Pair, Setup,
     lane::{Lane, Port},
 };
 
@@ -23,6 +23,8 @@ const SERVER: Ipv4Address = Ipv4Address::new(10, 0, 0, 2);
 /// The busy connection's port on the server; idle ones follow.
 const BUSY: u16 = 80;
 const IDLE: u16 = 10_000;
+/// That of all which are opened at once.
+const CROWDED: u16 = 82;
 /// Ports the client takes, one after the other.
 const LOCAL: std::ops::Range<u16> = 20_000..60_000;
 
@@ -84,6 +86,8 @@ pub struct SmoltcpPair {
     tuning: Tuning,
     port: u16,
     chunk: Vec<u8>,
+    /// Sockets of the server and the client that are opened at once; made for the first of them, as each socket costs all others a look.
+    crowd: Vec<(SocketHandle, SocketHandle)>,
 }
 
 fn new_socket(buffer: usize, tuning: &Tuning) -> tcp::Socket<'static> {
@@ -152,6 +156,7 @@ impl SmoltcpPair {
             tuning,
             port,
             chunk,
+            crowd: Vec::new(),
         };
         pair.open_idle();
         pair.open();
@@ -307,18 +312,22 @@ impl SmoltcpPair {
         self.port = LOCAL.start + used;
     }
 
-    /// Opens the busy connection. Its sockets may be in TIME-WAIT: both calls start afresh from there.
-    fn open(&mut self) {
-        self.server
-            .socket()
-            .listen((SERVER, BUSY))
-            .expect("the socket is closed");
+    fn next_port(&mut self) {
         let first = LOCAL.start + u16::try_from(self.setup.idle).unwrap_or(u16::MAX);
         self.port = if self.port + 1 < LOCAL.end {
             self.port + 1
         } else {
             first
         };
+    }
+
+    /// Opens the busy connection. Its sockets may be in TIME-WAIT: both calls start afresh from there.
+    fn open(&mut self) {
+        self.server
+            .socket()
+            .listen((SERVER, BUSY))
+            .expect("the socket is closed");
+        self.next_port();
         let Host {
             iface,
             sockets,
@@ -413,6 +422,19 @@ impl Pair for SmoltcpPair {
         self.chunk = chunk;
     }
 
+    fn crowds(&mut self, n: usize) {
+        while self.crowd.len() < CROWD {
+            // As small as they may be: the fewer cache lines the better.
+            let server = self.server.sockets.add(new_socket(64, &self.tuning));
+            let client = self.client.sockets.add(new_socket(64, &self.tuning));
+            self.crowd.push((server, client));
+        }
+        for i in 0..n {
+            self.now += Duration::from_micros(1);
+            self.one_crowd(i.to_le_bytes()[0]);
+        }
+    }
+
     fn connections(&mut self, n: usize) {
         // The connection left open by `new`, or by the round before, is closed as those here are.
         for i in 0..n {
@@ -428,6 +450,65 @@ impl Pair for SmoltcpPair {
 }
 
 impl SmoltcpPair {
+    /// One turn each: what the client's sockets have, one segment a socket, and the server's answers.
+    fn exchange(&mut self) {
+        self.client_egress();
+        while self.server_ingress() {}
+        self.server_egress();
+        while self.client_ingress() {}
+    }
+
+    /// [`CROWD`] connections at once, step by step. Their sockets may be in TIME-WAIT, as in [`Self::open`].
+    fn one_crowd(&mut self, byte: u8) {
+        let crowd = std::mem::take(&mut self.crowd);
+        let mut response = [0; 8];
+        for &(server, client) in &crowd {
+            let socket = self.server.sockets.get_mut::<tcp::Socket<'_>>(server);
+            socket
+                .listen((SERVER, CROWDED))
+                .expect("the socket is closed");
+            self.next_port();
+            let (port, Host { iface, sockets, .. }) = (self.port, &mut self.client);
+            let socket = sockets.get_mut::<tcp::Socket<'_>>(client);
+            let to = (SERVER, CROWDED);
+            socket
+                .connect(iface.context(), to, port)
+                .expect("the socket is closed");
+        }
+        self.exchange();
+        for &(_, client) in &crowd {
+            let socket = self.client.sockets.get_mut::<tcp::Socket<'_>>(client);
+            socket.send_slice(&[byte]).expect("established");
+        }
+        self.client_egress();
+        while self.server_ingress() {}
+        for &(server, _) in &crowd {
+            let socket = self.server.sockets.get_mut::<tcp::Socket<'_>>(server);
+            let got = socket.recv_slice(&mut response).expect("established");
+            socket.send_slice(&response[..got]).expect("established");
+            socket.close();
+        }
+        self.server_egress();
+        while self.client_ingress() {}
+        for &(_, client) in &crowd {
+            let socket = self.client.sockets.get_mut::<tcp::Socket<'_>>(client);
+            let got = socket.recv_slice(&mut response).expect("still readable");
+            assert_eq!(response[..got], [byte]);
+            socket.close();
+        }
+        let is_over = |pair: &Self| {
+            crowd.iter().all(|&(server, client)| {
+                let server = pair.server.sockets.get::<tcp::Socket<'_>>(server);
+                !server.is_open() && !pair.client.sockets.get::<tcp::Socket<'_>>(client).is_open()
+            })
+        };
+        self.exchange();
+        while !is_over(self) {
+            self.exchange();
+        }
+        self.crowd = crowd;
+    }
+
     /// The server closes, then the client, unless they have.
     fn finish(&mut self) {
         self.server.socket().close();

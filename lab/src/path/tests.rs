@@ -7,6 +7,7 @@ fn exercise(pair: &mut dyn Pair) {
     pair.round_trips(50, MESSAGE_MAX);
     pair.bulk(300_000);
     pair.connections(20);
+    pair.crowds(3);
     pair.round_trips(5, 1);
     pair.bulk(10);
 }
@@ -55,6 +56,7 @@ fn the_rows_of_the_issue_are_there() {
         "bulk_1500_gbit_per_s",
         "bulk_65535_gbit_per_s",
         "connections_per_s",
+        "connections_64_at_once_per_s",
         "rr_idle_0_ns",
         "rr_idle_100_ns",
         "rr_idle_1000_ns",

@@ -135,8 +135,10 @@ fn wireshark_captures_through_extcap() {
          ready() { $netchan show taps --pid $run --json | grep -q '\"tap\"'; }; await ready\n\
          ping -c 20 -i 0.05 10.7.8.2 > /dev/null; wait $read; ping -c 3 -i 0.2 10.7.8.2 > /dev/null; wait $cap; echo ended $?\n\
          tcpdump -nr taken.pcapng 2> /dev/null | head -1 | grep -o 'echo request'; grep -a -o -m 1 'regime app-channel' taken.pcapng | head -1\n\
-         mkdir -p home/.local/lib/wireshark/extcap; cp -P netchan-extcap home/.local/lib/wireshark/extcap\n\
-         if command -v tshark > /dev/null; then echo tshark lists $(HOME=$PWD/home tshark -D 2> /dev/null | grep -o netchan_[0-9]*_all | sed s/$run/RUN/g); else echo no tshark; fi\n\
+         folder() { tshark -G folders 2> /dev/null | sed -n 's/^Extcap path:[[:space:]]*//p'; }\n\
+         mkdir here; cp -P netchan-extcap here\n\
+         if ! command -v tshark > /dev/null; then echo no tshark; else mkdir -p \"$(folder)\"; mount --bind here \"$(folder)\"\n\
+         echo tshark lists $(tshark -D 2> /dev/null | grep -o netchan_[0-9]*_all | sed s/$run/RUN/g); fi\n\
          echo >&9; wait $run",
     );
     says_with_tshark(output.clone(), &["tshark lists netchan_RUN_all"]);
