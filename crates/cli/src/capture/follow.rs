@@ -11,7 +11,7 @@ use crate::{
 
 /// Between two looks at what ends a capture.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long what was taken may take to come once the end was asked for.
+/// How long the next frame of what was taken may take to come once the end was asked for.
 const LAST: Duration = Duration::from_secs(5);
 
 /// When `after` has passed.
@@ -43,7 +43,12 @@ pub fn follow<T>(
         }
         match capture.next(LOOK) {
             Ok(None) => return Ok(()),
-            Ok(entry) => take(taking, capture, entry)?,
+            Ok(entry) => {
+                let is_frame = matches!(entry, Some(Entry::Frame(_)));
+                take(taking, capture, entry)?;
+                // What was taken may be gigabytes, and a disk slow: a stack hangs that sends no more of it.
+                ending = ending.map(|at| if is_frame { deadline(LAST) } else { at });
+            }
             Err(e)
                 if matches!(
                     e.kind(),
