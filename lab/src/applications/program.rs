@@ -104,13 +104,26 @@ fn unix(stream: UnixStream, spins: bool) -> io::Result<Box<dyn Stream>> {
     Ok(Box::new(stream))
 }
 
-/// A read of a socket that waits, or is asked again and again.
-fn read(stream: &mut dyn Stream, bytes: &mut [u8]) -> io::Result<usize> {
+/// Looks of one that spins between two looks at the clock.
+const LOOKS: u32 = 1 << 16;
+
+/// A read of a socket that waits, or, where it `spins`, is asked again and again; for [`PATIENCE`] at most.
+fn read(stream: &mut dyn Stream, spins: bool, bytes: &mut [u8]) -> io::Result<usize> {
+    let (mut looks, mut watch) = (0_u32, None);
     loop {
         match stream.read(bytes) {
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            // One that waits says this after PATIENCE only.
-            Err(e) if e.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            // One that waits has waited for so long when it says this.
+            Err(e) if e.kind() == ErrorKind::WouldBlock && spins => {
+                looks = looks.wrapping_add(1);
+                if looks % LOOKS == 0 {
+                    let begun: &Stopwatch = watch.get_or_insert_with(Stopwatch::start);
+                    if begun.seconds() > PATIENCE.as_secs_f64() {
+                        return Err(ErrorKind::TimedOut.into());
+                    }
+                }
+                std::hint::spin_loop();
+            }
             done => return done,
         }
     }
@@ -145,7 +158,7 @@ fn play(role: Role) -> io::Result<()> {
             loop {
                 let mut stream = accept(spins)?;
                 let mut bytes = [0; 64];
-                while let Ok(n) = read(&mut *stream, &mut bytes)
+                while let Ok(n) = read(&mut *stream, spins, &mut bytes)
                     && n > 0
                 {
                     stream.write_all(&bytes[..n])?;
@@ -158,7 +171,7 @@ fn play(role: Role) -> io::Result<()> {
             warm,
             times,
         } => {
-            let latency = ask(&mut *at.connect(spins)?, warm, times)?;
+            let latency = ask(&mut *at.connect(spins)?, spins, (warm, times))?;
             say(&serde_json::to_string(&latency)?)
         }
         Role::Sink { at } => {
@@ -196,13 +209,13 @@ fn play(role: Role) -> io::Result<()> {
     }
 }
 
-fn ask(stream: &mut dyn Stream, warm: u32, times: u32) -> io::Result<Latency> {
+fn ask(stream: &mut dyn Stream, spins: bool, (warm, times): (u32, u32)) -> io::Result<Latency> {
     let mut latency =
         Histogram::<u64>::new_with_bounds(1, 10_000_000_000, 3).map_err(io::Error::other)?;
     for number in 0..warm + times {
         let watch = Stopwatch::start();
         stream.write_all(&[7])?;
-        if read(stream, &mut [0])? != 1 {
+        if read(stream, spins, &mut [0])? != 1 {
             return Err(ErrorKind::UnexpectedEof.into());
         }
         if number >= warm {
@@ -219,12 +232,12 @@ fn ask(stream: &mut dyn Stream, warm: u32, times: u32) -> io::Result<Latency> {
 /// Bits a second, from the first byte to the last.
 fn sink(stream: &mut dyn Stream) -> io::Result<f64> {
     let mut block = vec![0; BLOCK];
-    let first = read(stream, &mut block)?;
+    let first = read(stream, false, &mut block)?;
     let watch = Stopwatch::start();
     let (mut bytes, mut seconds) = (0.0, 0.0);
     let mut n = first;
     while n > 0 {
-        n = read(stream, &mut block)?;
+        n = read(stream, false, &mut block)?;
         #[allow(clippy::cast_precision_loss)] // at most BLOCK
         {
             bytes += n as f64;

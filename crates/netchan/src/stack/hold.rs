@@ -326,7 +326,7 @@ impl Stack {
     fn timer_moved(&self, cell: &Cell) {
         match self.layout.holder {
             // A leader sleeps on the first shard's doorbell; one that is away comes back, or the first link's thread takes over. The fence of that ring
-            // comes between the timer and the look at the leader.
+            // comes between the timer and the look at the leader; its partner is the one of `arm`, between that thread's take-over and its look at timers.
             Holder::Anyone => {
                 self.sockets.cells[0].doorbell.ring();
                 if !self.driver.lane_of_shard(0).leader.is_led() {

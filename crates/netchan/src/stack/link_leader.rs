@@ -11,6 +11,7 @@
 //!   wait for half a millisecond.
 //!
 //! A shard at the end of a channel has a leader of its own ([`super::shard_leader`]). Only the leader of a shard becomes the link leader.
+//! Where shards are called (`locked`) there is one leader, by the name of the first shard, which runs the timers of all.
 //!
 //! Where links have no descriptor to sleep on, or packets are to wake a thread only once in a while (`moderation`), the links' threads poll always.
 
