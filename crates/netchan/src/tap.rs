@@ -370,6 +370,7 @@ impl Taps {
             state,
             taps: self.clone(),
             since: Statistics::default(),
+            read: 0,
             epoch: epoch(clock),
         })
     }
@@ -411,6 +412,8 @@ pub struct Tap {
     heads: Vec<Option<Record>>,
     /// What had been counted when the counters were cleared.
     since: Statistics,
+    /// Frames that were read.
+    read: u64,
     epoch: Duration,
 }
 
@@ -426,7 +429,21 @@ impl Tap {
         let oldest = waiting.min_by_key(|head| head.as_ref().map(|record| record.at))?;
         let mut record = oldest.take()?;
         record.time = self.epoch + Duration::from_nanos(record.at.0);
+        self.read += 1;
         Some(record)
+    }
+
+    /// Takes it off: its points learn that with their next burst. What they have taken can still be read; [`Self::last`] says when that is all.
+    pub fn detach(&self) {
+        self.taps.detach(self.state.id);
+    }
+
+    /// Once it is detached, and no point is at a burst that it shows: what has been counted in the end. `None` as long as something waits to be read, or a
+    /// point has counted it and not handed it over yet.
+    pub fn last(&self) -> Option<Statistics> {
+        let all = self.state.statistics();
+        let found = all.taken + all.dropped_full + all.dropped_buffers;
+        (all.taken == self.read && all.matched == found).then(|| self.since_cleared(all))
     }
 
     /// Puts another filter in the place of the one there is. Each point takes it with its next burst.
@@ -436,7 +453,11 @@ impl Tap {
 
     /// What has been counted since it was attached, or [`Self::clear`]ed.
     pub fn statistics(&self) -> Statistics {
-        let (now, since) = (self.state.statistics(), self.since);
+        self.since_cleared(self.state.statistics())
+    }
+
+    fn since_cleared(&self, now: Statistics) -> Statistics {
+        let since = self.since;
         Statistics {
             seen: now.seen.wrapping_sub(since.seen),
             matched: now.matched.wrapping_sub(since.matched),
@@ -454,6 +475,6 @@ impl Tap {
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        self.taps.detach(self.state.id);
+        self.detach();
     }
 }

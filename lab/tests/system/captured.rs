@@ -68,7 +68,8 @@ fn capture(knobs: &Knobs) -> Outcome {
     let is_over = || file.length() >= wanted || !client.is_running();
     eventually(patience, is_over);
     let links = shows("links")?;
-    let said = capture.interrupt()?.success()?;
+    // What it holds is still written, to a disk that may be slow.
+    let said = capture.interrupt_within(patience)?.success()?;
     let asked = client.interrupt()?.output;
     let numbers = counted(&said.errors).ok_or_else(|| said.describe())?;
     let [captured, passed, _, dropped] = numbers;

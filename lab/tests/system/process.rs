@@ -189,8 +189,13 @@ impl Process {
 
     /// Asks it to end as a person at the keyboard does (SIGINT) and waits.
     pub fn interrupt(self) -> Result<Finished, String> {
+        self.interrupt_within(Duration::from_secs(10))
+    }
+
+    /// The same, where its end takes longer.
+    pub fn interrupt_within(self, patience: Duration) -> Result<Finished, String> {
         self.signal(Signal::INT);
-        self.finish(Duration::from_secs(10))
+        self.finish(patience)
     }
 
     fn signal(&self, signal: Signal) {

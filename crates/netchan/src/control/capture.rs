@@ -39,6 +39,8 @@ const BLOCK: usize = 256 << 10;
 const PAUSE: Duration = Duration::from_millis(2);
 /// So long a client that takes nothing is waited for once the stack has ended; before, its end is looked for as often.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// So often an empty tap is looked at for what a point has counted and not handed over yet.
+const LOOKS: u32 = 50;
 /// Between two statistics.
 const SECOND: u64 = 1_000_000_000;
 /// Of an entry's kind.
@@ -163,9 +165,14 @@ pub(super) fn carry(mut captured: Captured, mut client: Own<UnixStream>) -> io::
     write(&mut client, first.as_bytes(), &captured.is_over)?;
     let mut block = Vec::with_capacity(BLOCK + (1 << 17));
     let mut told = percore::clock::now_ns();
+    let mut end = End::default();
     loop {
-        // Before the last look: what came until the client said that it is enough is its own.
-        let is_last = is_shut(&mut client)? || (captured.is_over)();
+        // Before the last look: what came until the client said that it is enough is its own. What comes later is not, or the end would be as far as that
+        // of a stream that brings more than the client can take.
+        if !end.is_asked && (is_shut(&mut client)? || (captured.is_over)()) {
+            end.is_asked = true;
+            captured.tap.detach();
+        }
         let mut is_empty = false;
         while block.len() < BLOCK && !is_empty {
             match captured.tap.read() {
@@ -173,22 +180,56 @@ pub(super) fn carry(mut captured: Captured, mut client: Own<UnixStream>) -> io::
                 None => is_empty = true,
             }
         }
+        let last = is_empty.then(|| end.look(&captured.tap)).flatten();
         let now = percore::clock::now_ns();
-        if is_empty && is_last || now.saturating_sub(told) >= SECOND {
+        if last.is_some() || now.saturating_sub(told) >= SECOND {
             told = now;
-            statistics(&mut block, captured.tap.statistics());
+            statistics(
+                &mut block,
+                last.unwrap_or_else(|| captured.tap.statistics()),
+            );
         }
         write(&mut client, &block, &captured.is_over)?;
         block.clear();
+        if last.is_some() {
+            return Ok(());
+        }
         if is_empty {
-            if is_last {
-                return Ok(());
-            }
-            let mut fds = [PollFd::from_borrowed_fd(client.as_fd(), PollFlags::IN)];
-            let pause = Timespec::try_from(PAUSE).ok();
-            let _ = poll(&mut fds, pause.as_ref()); // interrupted: it looks once more
+            pause(&client, end.is_asked);
         }
     }
+}
+
+/// The end of a capture.
+#[derive(Default)]
+struct End {
+    is_asked: bool,
+    /// Looks at an empty tap since it was asked for.
+    looks: u32,
+}
+
+impl End {
+    /// At an empty tap: what is counted in the end, if this is it. A point that hangs in a burst is not waited for beyond [`LOOKS`].
+    fn look(&mut self, tap: &Tap) -> Option<Statistics> {
+        if !self.is_asked {
+            return None;
+        }
+        self.looks += 1;
+        let is_given_up = self.looks > LOOKS;
+        tap.last().or_else(|| is_given_up.then(|| tap.statistics()))
+    }
+}
+
+/// Until the tap may have something again, or the client asks for the end.
+fn pause(client: &UnixStream, is_asked: bool) {
+    // Its end stays readable.
+    let events = match is_asked {
+        true => PollFlags::empty(),
+        false => PollFlags::IN,
+    };
+    let mut fds = [PollFd::from_borrowed_fd(client.as_fd(), events)];
+    let pause = Timespec::try_from(PAUSE).ok();
+    let _ = poll(&mut fds, pause.as_ref()); // interrupted: it looks once more
 }
 
 /// Writes all of `bytes`, and waits for the client where it must. It does so in steps, since the end of the stack wakes it from none.

@@ -3,16 +3,20 @@
 use std::{
     io::Read,
     os::unix::net::UnixStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 use percore::own::Own;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Capture, Captured, Entry, Of, PATIENCE, Request, carry};
 use crate::{
-    Net,
+    Net, limits,
     link::wire,
     tap::{self, Subject, Way},
 };
@@ -49,6 +53,16 @@ fn flood([from, to]: &[Net; 2]) {
     for _ in 0..2_000 {
         sender.send_to(&[7; 1_400], "10.0.0.2:7").unwrap();
     }
+}
+
+/// What comes before the stream.
+fn first_line(mut far: &UnixStream) -> Value {
+    let (mut first, mut byte) = (Vec::new(), [0]);
+    while byte != [b'\n'] {
+        far.read_exact(&mut byte).unwrap();
+        first.extend(byte);
+    }
+    serde_json::from_slice(&first).unwrap()
 }
 
 /// While the stack runs, a client that does not read is waited for; when the stack has ended, it is not.
@@ -90,6 +104,54 @@ fn capture_ends_with_the_stack_though_nothing_is_read() {
     }
 }
 
+/// A stream that brings more than the client can take does not put off the end: what the tap held when it was asked for still comes, and the counts are those
+/// of the frames.
+#[test]
+fn capture_of_a_busy_link_ends() {
+    let nets = pair();
+    let (near, far) = UnixStream::pair().unwrap();
+    let captured = Captured {
+        tap: nets[0].tap(tap::Options::default()).unwrap(),
+        links: json!([]),
+        about: json!(null),
+        notes: false,
+        is_over: Box::new(|| false),
+    };
+    let carrier = thread::spawn(move || carry(captured, Own::keep(near)));
+    let is_enough = Arc::new(AtomicBool::new(false));
+    let until = is_enough.clone();
+    let stream = thread::spawn(move || {
+        while !until.load(Relaxed) {
+            flood(&nets);
+        }
+    });
+    first_line(&far);
+    let mut capture = Capture::new(far, [json!([]), json!(null)], Vec::new());
+    // More than the tap and the socket hold.
+    let held = 2 * limits::TAP_RECORDS as u64 + 4_000;
+    let (mut frames, mut after, mut last) = (0, 0, tap::Statistics::default());
+    while let Some(entry) = capture.next(Duration::from_secs(10)).unwrap() {
+        match entry {
+            Entry::Statistics(counted) => last = counted,
+            Entry::Frame(_) => frames += 1,
+        }
+        after += u64::from(frames > held);
+        if after == 1 {
+            capture.finish().unwrap();
+        }
+        if frames % 64 == 0 {
+            thread::sleep(Duration::from_millis(1)); // slower than the stream
+        }
+        assert!(after <= held, "the end does not come");
+    }
+    is_enough.store(true, Relaxed);
+    stream.join().unwrap();
+    carrier.join().unwrap().unwrap();
+    assert_eq!(last.taken, frames);
+    let dropped = last.dropped_full + last.dropped_buffers;
+    assert!(last.matched == frames + dropped && dropped > 0, "{last:?}");
+}
+
 /// Where notes are asked for, each frame brings why it was dropped, the shard and the core; else none.
 #[test]
 fn notes_come_with_the_frames() {
@@ -111,13 +173,7 @@ fn notes_come_with_the_frames() {
         let carrier = thread::spawn(move || carry(captured, Own::keep(near)));
         let sender = nets[0].udp().bind("10.0.0.1:8").unwrap();
         sender.send_to(&[7; 20], "10.0.0.2:9").unwrap();
-        let mut first = Vec::new();
-        let mut byte = [0];
-        while byte != [b'\n'] {
-            (&far).read_exact(&mut byte).unwrap();
-            first.extend(byte);
-        }
-        let first: serde_json::Value = serde_json::from_slice(&first).unwrap();
+        let first = first_line(&far);
         assert_eq!(first["about"], about);
         let mut capture = Capture::new(far, [first["ok"].clone(), about], Vec::new());
         let frame = loop {
