@@ -73,7 +73,8 @@ pub struct Meta {
     pub segment: u16,
     /// Of a packet whose way is timed: when its link gave it, in the trace's ticks. 0: of another.
     pub seen: u32,
-    /// Of such a one: ticks from there until it was handed to its shard, at most what fits; 0: it was not, or not yet.
+    /// Of such a one: ticks from there until it was handed to its shard, at most what fits; 0: it was not, or not yet. Of one on its way out:
+    /// see [`Self::set_sender`].
     pub handed: u16,
     /// The interface it leaves by, or came in by.
     pub interface: u8,
@@ -93,6 +94,19 @@ pub struct Meta {
     pub translated: Flag,
     /// The link vouches for the transport checksum (it never left this host's memory, or hardware verified it).
     pub checksum_verified: Flag,
+}
+
+impl Meta {
+    /// Says, of a packet on its way out, that this shard sends it. Done where a tap asks.
+    pub const fn set_sender(&mut self, shard: u8) {
+        self.handed = shard as u16 + 1;
+    }
+
+    /// The shard that sends it, where that was said.
+    pub fn sender(&self) -> Option<u8> {
+        let shard = self.handed.checked_sub(1)?;
+        (self.seen == 0).then_some(u8::try_from(shard).ok()?)
+    }
 }
 
 const _: () = assert!(size_of::<Packet>() == 48, "it travels word by word");

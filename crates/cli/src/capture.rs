@@ -20,7 +20,7 @@ use netchan::{
         Stack,
         capture::{Capture, Entry, Frame, Of, Request},
     },
-    tap::{Statistics, Way},
+    tap::{Statistics, Verdict, Way},
 };
 
 use self::{
@@ -218,6 +218,14 @@ fn comment(capture: &Capture, frame: &Frame) -> Option<String> {
             .reason(note.reason)
             .map(|why| format!("dropped: {why}")),
     );
+    words.extend(match note.verdict {
+        Verdict::Host => Some("host".to_owned()),
+        Verdict::Forward => Some("forwarded".to_owned()),
+        Verdict::Lease => Some("lease".to_owned()),
+        Verdict::PacketChannel => Some("packet channel".to_owned()),
+        // Its number says it, or its reason.
+        Verdict::Shard | Verdict::Drop | Verdict::Unknown => None,
+    });
     words.extend(note.shard.map(|shard| format!("shard {shard}")));
     words.extend(note.core.map(|core| format!("core {core}")));
     let regime = capture.about["regime"].as_str();

@@ -351,13 +351,26 @@ impl Shard {
         self.taps.has_taps()
     }
 
+    /// Whether a tap looks at what it sends, or asks which frames are its own.
+    #[inline(always)]
+    pub const fn shows_outgoing(&self) -> bool {
+        self.taps.has_taps() || self.taps.asks()
+    }
+
     /// Shows the taps what is in the outboxes, which leaves right behind: a link takes or queues all, and a channel has room for all packets of a shard.
     #[cold]
     #[inline(never)]
     pub fn show_outgoing(&mut self, now: Instant) {
-        for (link, outbox) in (0..).zip(&self.outboxes) {
+        let (is_seen, asks) = (self.taps.has_taps(), self.taps.asks());
+        let own = u8::try_from(self.number).ok().filter(|_| asks);
+        for (link, outbox) in (0..).zip(&mut self.outboxes) {
             for packet in outbox {
-                self.taps.pass(packet, (link, tap::Way::Out), now);
+                if let Some(own) = own {
+                    packet.meta.set_sender(own);
+                }
+                if is_seen {
+                    self.taps.pass(packet, (link, tap::Way::Out), now);
+                }
             }
         }
     }

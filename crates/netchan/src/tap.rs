@@ -119,11 +119,58 @@ impl Reason {
     }
 }
 
+/// What became of a received frame at its link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is not known: [`Options::verdicts`] does not ask, or the frame was not received.
+    #[default]
+    Unknown,
+    /// A shard has it.
+    Shard,
+    /// The host's own work: ARP, ICMP, fragments, and what a module rejects.
+    Host,
+    /// It goes on to another host.
+    Forward,
+    /// An application with a lease has it.
+    Lease,
+    /// A packet channel has it.
+    PacketChannel,
+    /// It was dropped; [`Note::reason`] says why.
+    Drop,
+}
+
+impl Verdict {
+    /// All that are known, by their numbers from 1.
+    const ALL: [Self; 6] = [
+        Self::Shard,
+        Self::Host,
+        Self::Forward,
+        Self::Lease,
+        Self::PacketChannel,
+        Self::Drop,
+    ];
+
+    /// Its number in a capture; 0: [`Self::Unknown`].
+    pub(crate) fn number(self) -> u16 {
+        let place = Self::ALL.iter().position(|known| *known == self);
+        place.and_then(|at| u16::try_from(at + 1).ok()).unwrap_or(0)
+    }
+
+    /// What a capture's number means.
+    pub(crate) fn numbered(number: u16) -> Self {
+        let place = usize::from(number).checked_sub(1);
+        let known = place.and_then(|at| Self::ALL.get(at));
+        known.copied().unwrap_or_default()
+    }
+}
+
 /// What is known of a frame beside itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Note {
-    /// The shard that it was shown in; `None`: it was at a link.
+    /// The shard that it was shown in; at a link, where [`Options::verdicts`] asks: the shard that has it, or that sent it. `None`: none.
     pub shard: Option<u8>,
+    /// Whose it is.
+    pub verdict: Verdict,
     /// The processor that did the work, as Linux numbers them.
     pub core: Option<u16>,
     /// Why it was dropped.
@@ -143,6 +190,9 @@ pub struct Options {
     pub snap: usize,
     /// What passes.
     pub filter: Filter,
+    /// Whether it is found out what becomes of a frame at a link ([`Note::verdict`]), and which shard has or sent it. The link classifies what it receives one
+    /// by one then.
+    pub verdicts: bool,
 }
 
 impl Default for Options {
@@ -153,6 +203,7 @@ impl Default for Options {
             way: None,
             snap: usize::from(u16::MAX),
             filter: Filter::default(),
+            verdicts: false,
         }
     }
 }
@@ -214,6 +265,7 @@ pub(crate) struct State {
     pub link: Option<u8>,
     pub way: Option<Way>,
     pub snap: usize,
+    pub verdicts: bool,
     pub filter: Arc<Snapshot<Filter>>,
     counters: PerCore<COUNTERS>,
     ends: Ends,
@@ -353,6 +405,7 @@ impl Taps {
             link: options.link,
             way: options.way,
             snap,
+            verdicts: options.verdicts,
             filter: Arc::new(Snapshot::new(self.ready(options.filter))),
             counters: PerCore::new(places.len()),
             ends,

@@ -85,12 +85,13 @@ END\n\
          $cap --dropped > text 2>> said & text=$!\n\
          $cap --socket :41 -w one.pcapng 2>> said & one=$!\n\
          $cap --shard 0 --comments > shard 2>> said & shard=$!\n\
-         await ready 4; at show taps\n\
+         $cap --comments > link 2>> said & link=$!\n\
+         await ready 5; at show taps\n\
          bash -c 'echo lost > /dev/udp/10.7.8.2/9; echo first > /dev/udp/10.7.8.2/41; echo other > /dev/udp/10.7.8.2/42'\n\
          await grep -q first heard; await grep -q 'dropped: udp_no_socket' text\n\
-         kill -INT $drops $text $one $shard; wait $drops; wait $text; wait $one; wait $shard\n\
+         kill -INT $drops $text $one $shard $link; wait $drops; wait $text; wait $one; wait $shard; wait $link\n\
          cat text; echo one $(tcpdump -nr one.pcapng 2> /dev/null | grep -c UDP) lost $(tcpdump -nr dropped.pcapng 2> /dev/null | grep -c 8.2.9:)\n\
-         grep -q 'shard 0, core [0-9]*, regime app-channel' shard && echo shard told; grep -aq \"dropped: udp_no_socket, shard 0\" dropped.pcapng && echo noted\n\
+         grep -q 'shard 0, core [0-9]*, regime app-channel' shard && echo shard told; grep -q '8.2.41: .*\\[shard 0, core [0-9]*, regime' link && grep -q 'ARP.*\\[host, core' link && echo link told; cat link; grep -aq \"dropped: udp_no_socket, shard 0\" dropped.pcapng && echo noted\n\
          at show links --json > links; python3 - <<'END'\n\
 import json, struct\n\
 mac = bytes.fromhex(json.load(open('links'))[0]['mac'].replace(':', ''))\n\
@@ -108,7 +109,8 @@ END\n\
             "[dropped: udp_no_socket, shard 0, core ",
             ", regime app-channel]",
             "one 1 lost 1",
-            "shard told\nnoted\n",
+            "shard told\nlink told\n",
+            "\nnoted\n",
             "1 frames were written in by tap:nc8",
             "\"frames\": 1",
             "heard b'first\\n'\nheard b'again'\nheard b'again'\ndone",

@@ -6,10 +6,10 @@
 //! | entry | bytes |
 //! | --- | --- |
 //! | frame | 1, link, way (0 in, 1 out), 0, segment u16, kept u16, length u32, nanoseconds since 1970 u64, kept bytes |
-//! | frame with a note, where one is asked for | 3, the same up to the time, reason u16, core u16, shard u16, 0 u16, kept bytes |
+//! | frame with a note, where one is asked for | 3, the same up to the time, reason u16, core u16, shard u16, verdict u16, kept bytes |
 //! | statistics | 2, three zeros, seen u64, matched u64, taken u64, dropped (ring full) u64, dropped (no buffer) u64 |
 //!
-//! A core or shard of 65535 is none. `about` says what reasons are: `{"regime", "reasons": [NAME, …], "modules": {"NUMBER": NAME}}`, the first reason having
+//! A core or shard of 65535 is none; a verdict is 0 unknown, 1 shard, 2 host, 3 forward, 4 lease, 5 packet channel, 6 drop ([`Verdict`]). `about` says what reasons are: `{"regime", "reasons": [NAME, …], "modules": {"NUMBER": NAME}}`, the first reason having
 //! the number 1, a module its own and 32768.
 //!
 //! Statistics come once a second, and as the last entry when the client has shut its side for writing: after everything that was taken. A thread for each
@@ -31,7 +31,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::tap::{Filter, Flow, Instruction, Note, Reason, Record, Statistics, Subject, Tap, Way};
+use crate::tap::{
+    Filter, Flow, Instruction, Note, Reason, Record, Statistics, Subject, Tap, Verdict, Way,
+};
 
 /// Bytes that are written at a time.
 const BLOCK: usize = 256 << 10;
@@ -279,9 +281,15 @@ fn frame(block: &mut Vec<u8>, record: &Record, with_note: bool) {
             shard,
             core,
             reason,
+            verdict,
         } = record.note;
         let shard = shard.map_or(NONE, u16::from);
-        for number in [reason.number(), core.unwrap_or(NONE), shard, 0] {
+        for number in [
+            reason.number(),
+            core.unwrap_or(NONE),
+            shard,
+            verdict.number(),
+        ] {
             block.extend(number.to_le_bytes());
         }
     }
@@ -452,12 +460,13 @@ impl Capture {
 }
 
 fn note_of(note: &[u8; NOTE]) -> Note {
-    let [r0, r1, c0, c1, s0, s1, ..] = *note;
+    let [r0, r1, c0, c1, s0, s1, v0, v1] = *note;
     let core = u16::from_le_bytes([c0, c1]);
     Note {
         reason: Reason::numbered(u16::from_le_bytes([r0, r1])),
         core: (core != NONE).then_some(core),
         shard: u8::try_from(u16::from_le_bytes([s0, s1])).ok(),
+        verdict: Verdict::numbered(u16::from_le_bytes([v0, v1])),
     }
 }
 

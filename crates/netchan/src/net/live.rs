@@ -97,6 +97,7 @@ pub(super) fn capture(
         way: request.way,
         snap: request.snap.unwrap_or(usize::from(u16::MAX)),
         filter: request.filter()?,
+        verdicts: request.notes,
     };
     let taps = &stack.control.host.taps;
     let tap = taps.attach(options, &stack.places(), &stack.clock);

@@ -39,7 +39,7 @@ pub(super) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) -> u64 {
     if let LinkAccess::Channels(channels) = access {
         hand_requests(shard, channels);
     }
-    if shard.is_watched() {
+    if shard.shows_outgoing() {
         shard.show_outgoing(now);
     }
     for (link, outbox) in shard.outboxes.iter_mut().enumerate() {

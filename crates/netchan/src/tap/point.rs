@@ -12,7 +12,7 @@ use proto::time::Instant;
 
 use super::{
     Begins, COUNTERS, DROPPED_BUFFERS, DROPPED_FULL, Filter, List, MATCHED, Note, Reason, Record,
-    SEEN, State, Subject, TAKEN, Way, frame::frame_of, writer::Written,
+    SEEN, State, Subject, TAKEN, Verdict, Way, frame::frame_of, writer::Written,
 };
 use crate::{counters::Counter, limits, locks, packet::Packet, sys};
 
@@ -81,7 +81,7 @@ struct Attached {
     tap: Arc<State>,
     filter: View<Filter>,
     end: End,
-    /// Copies of frames that the link has not yet taken, with their places in the burst.
+    /// Copies of frames that the link has not yet taken, or of which is not known yet what becomes of them, with their places in the burst.
     pending: Vec<(usize, Copied)>,
 }
 
@@ -112,6 +112,10 @@ pub(crate) struct Point {
     written: Vec<(u64, Consumer<Written>)>,
     /// A frame that was put together to be looked at.
     frame: Vec<u8>,
+    /// A tap asks what becomes of the frames of this link, or which are those of this shard.
+    asks: bool,
+    /// What became of the frames of the burst that was seen last.
+    fates: Vec<Note>,
     /// The length of the frame whose beginning `frame` keeps, until a shard is through with its packet; 0: none.
     kept: u32,
     /// Why that packet was dropped. (A cell: what counts a drop need not be able to change the shard.)
@@ -128,6 +132,8 @@ impl Point {
             droppers: Vec::new(),
             written: Vec::new(),
             frame: Vec::new(),
+            asks: false,
+            fates: Vec::new(),
             kept: 0,
             reasons: Cell::default(),
         }
@@ -152,6 +158,12 @@ impl Point {
     #[inline(always)]
     pub const fn has_taps(&self) -> bool {
         TAPS && (!self.attached.is_empty() || !self.droppers.is_empty())
+    }
+
+    /// Whether a tap asks what becomes of what this link receives ([`Self::judge`]), or which frames are this shard's ([`Meta::sender`](crate::packet::Meta::sender)).
+    #[inline(always)]
+    pub const fn asks(&self) -> bool {
+        TAPS && self.asks
     }
 
     /// Whether a tap looks at what is dropped. For links, where a packet is dropped.
@@ -185,6 +197,13 @@ impl Point {
                 _ => self.attached.push(attached),
             }
         }
+        self.asks = match self.place {
+            Place::Link(..) => self.attached.iter().any(|here| here.tap.verdicts),
+            // Those of the links that it sends by.
+            Place::Shard(_) => list.taps.iter().any(|tap| {
+                tap.verdicts && tap.subject == Subject::Links && tap.way != Some(Way::In)
+            }),
+        };
         (self.written).retain(|(id, _)| list.pipes.iter().any(|pipe| pipe.id == *id));
         for pipe in &list.pipes {
             if let Some(end) = pipe.end_for(self.slot) {
@@ -202,7 +221,7 @@ impl Point {
         let note = Note {
             shard,
             core: sys::processor(),
-            reason: Reason::NONE,
+            ..Note::default()
         };
         Known {
             link,
@@ -223,7 +242,7 @@ impl Point {
         }
     }
 
-    /// Shows a received burst to the taps.
+    /// Shows a received burst to the taps. Those that ask what becomes of it get it with [`Self::settle`].
     #[cold]
     #[inline(never)]
     pub fn see<'a>(&mut self, frames: impl Iterator<Item = &'a Packet> + Clone, now: Instant) {
@@ -231,14 +250,45 @@ impl Point {
         for here in &mut self.attached {
             here.filter.refresh();
             let mut count = [0; COUNTERS];
-            for frame in frames.clone() {
+            for (place, frame) in frames.clone().enumerate() {
                 count[SEEN] += 1;
-                if let Some(copy) = here.copy_of(frame, known) {
-                    here.end.put(copy, &mut count);
+                match here.copy_of(frame, known) {
+                    Some(copy) if here.tap.verdicts => here.pending.push((place, copy)),
+                    Some(copy) => here.end.put(copy, &mut count),
+                    None => {}
                 }
             }
             here.publish(&count, self.slot);
         }
+    }
+
+    /// What becomes of the next frame of the burst that was seen last.
+    #[cold]
+    pub fn judge(&mut self, verdict: Verdict, shard: Option<usize>, reason: Reason) {
+        self.fates.push(Note {
+            verdict,
+            shard: shard.and_then(|number| u8::try_from(number).ok()),
+            reason,
+            core: None,
+        });
+    }
+
+    /// The burst is judged: those that asked get their copies.
+    #[cold]
+    #[inline(never)]
+    pub fn settle(&mut self) {
+        for here in &mut self.attached {
+            let mut count = [0; COUNTERS];
+            for (place, mut copy) in here.pending.drain(..) {
+                if let (Some(record), Some(fate)) = (&mut copy, self.fates.get(place)) {
+                    let core = record.note.core;
+                    record.note = Note { core, ..*fate };
+                }
+                here.end.put(copy, &mut count);
+            }
+            here.publish(&count, self.slot);
+        }
+        self.fates.clear();
     }
 
     /// Copies frames that the link is about to be given, at most [`limits::TAP_BURST`]. [`Self::sent`] says how many it took.
@@ -249,6 +299,10 @@ impl Point {
         for here in &mut self.attached {
             here.filter.refresh();
             for (place, frame) in frames.clone().take(limits::TAP_BURST).enumerate() {
+                let mut known = known;
+                if here.tap.verdicts {
+                    known.note.shard = frame.meta.sender();
+                }
                 if let Some(copy) = here.copy_of(frame, known) {
                     here.pending.push((place, copy));
                 }

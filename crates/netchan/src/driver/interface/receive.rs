@@ -235,15 +235,18 @@ impl Receive {
         }
     }
 
-    /// Whether a module looks at what is received.
+    /// Whether a module looks at what is received, or a tap asks what becomes of it.
     #[inline(always)]
-    pub fn has_hooks(&self) -> bool {
-        self.modules.has_hooks() || self.arrival_modules.has_hooks()
+    pub fn goes_one_by_one(&self) -> bool {
+        self.modules.has_hooks() || self.arrival_modules.has_hooks() || self.taps.asks()
     }
 
-    /// steer ──► arrival ──► steer ──► in: shows the modules a packet that was steered to `verdict`. What becomes of it; `None`: it was dropped.
+    /// steer ──► arrival ──► steer ──► in: shows the modules a packet that was steered to `verdict`. What becomes of it.
     ///
     /// `own`: it never was on a link, but sent by this host; what comes `from` where `arrives` is not set has been seen on arrival before.
+    ///
+    /// # Errors
+    /// The module that dropped it.
     #[cold]
     pub fn admit(
         &mut self,
@@ -251,7 +254,7 @@ impl Receive {
         packet: &mut Packet,
         (from, arrives, own): (Side, bool, bool),
         now: Instant,
-    ) -> Option<Verdict> {
+    ) -> Result<Verdict, Reason> {
         let place = Place {
             net: &self.host.net,
             from,
@@ -259,7 +262,7 @@ impl Receive {
         };
         if arrives && self.arrival_modules.has_hooks() {
             if verdict == Verdict::Forward && self.is_wanted_whole(packet) {
-                return Some(Verdict::Host(HostWork::Fragment));
+                return Ok(Verdict::Host(HostWork::Fragment));
             }
             match self.arrival_modules.admit(verdict, packet, place, now) {
                 Answer::Pass { changed: false } => {}
@@ -269,27 +272,29 @@ impl Receive {
                     verdict = again.unwrap_or_else(Verdict::Drop);
                 }
                 Answer::Drop(id) => {
-                    Self::show_lost(&mut self.taps, Reason::module(id), [&*packet], now);
-                    return None;
+                    let reason = Reason::module(id);
+                    Self::show_lost(&mut self.taps, reason, [&*packet], now);
+                    return Err(reason);
                 }
                 Answer::Reject(id, what) => {
                     Self::show_lost(&mut self.taps, Reason::module(id), [&*packet], now);
-                    return Some(Verdict::Host(HostWork::Rejected(what)));
+                    return Ok(Verdict::Host(HostWork::Rejected(what)));
                 }
             }
         }
         if !self.modules.has_hooks() {
-            return Some(verdict);
+            return Ok(verdict);
         }
         match self.modules.admit(verdict, packet, place, now) {
-            Answer::Pass { .. } => Some(verdict),
+            Answer::Pass { .. } => Ok(verdict),
             Answer::Drop(id) => {
-                Self::show_lost(&mut self.taps, Reason::module(id), [&*packet], now);
-                None
+                let reason = Reason::module(id);
+                Self::show_lost(&mut self.taps, reason, [&*packet], now);
+                Err(reason)
             }
             Answer::Reject(id, what) => {
                 Self::show_lost(&mut self.taps, Reason::module(id), [&*packet], now);
-                Some(Verdict::Host(HostWork::Rejected(what)))
+                Ok(Verdict::Host(HostWork::Rejected(what)))
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::{
     link::LinkError,
     packet::Packet,
     stack::driver_side::DriverSide,
-    tap::{Begins, Reason},
+    tap::{self, Begins, Reason},
     trace,
 };
 
@@ -34,8 +34,8 @@ pub(super) fn classify(
     now: Instant,
     mut deliver: impl FnMut(&mut Receive, usize, Packet),
 ) {
-    if side.has_hooks() {
-        steer_past_modules(driver, side, now); //                                           steer, modules
+    if side.goes_one_by_one() {
+        steer_one_by_one(driver, side, now); //                                             steer, modules
     }
     while let Some(mut packet) = side.burst.pop_front() {
         match side.steer.classify(&side.host, &mut packet) {
@@ -46,25 +46,52 @@ pub(super) fn classify(
         }
     }
     while let Some((hash, packet)) = side.by_flow.pop_front() {
-        let number = match side.steer.leased(hash) {
-            Some(number) => number,
-            None => place(driver, side, hash, &packet, now),
-        };
+        let number = shard_for(driver, side, hash, &packet, now);
         deliver(side, number, packet);
     }
     flush_leases(side);
 }
 
-/// steer ──► modules: the same for a burst that modules look at. What they let pass waits in the inboxes.
+/// steer ──► modules: the same for a burst that modules look at, or of which a tap asks what becomes of it. What passes waits in the inboxes.
 #[cold]
-fn steer_past_modules(driver: &DriverSide, side: &mut Receive, now: Instant) {
+fn steer_one_by_one(driver: &DriverSide, side: &mut Receive, now: Instant) {
+    let is_asked = side.taps.asks();
     while let Some(mut packet) = side.burst.pop_front() {
         let verdict = side.steer.classify(&side.host, &mut packet);
         let from = Side::Link(side.steer.interface());
-        if let Some(verdict) = side.admit(verdict, &mut packet, (from, true, false), now) {
+        let verdict = match side.admit(verdict, &mut packet, (from, true, false), now) {
+            Ok(Verdict::Flow(hash)) => {
+                Ok(Verdict::Shard(shard_for(driver, side, hash, &packet, now)))
+            }
+            other => other,
+        };
+        if is_asked {
+            judge(side, verdict);
+        }
+        if let Ok(verdict) = verdict {
             sort(driver, side, verdict, packet, now);
         }
     }
+    if is_asked {
+        side.taps.settle();
+    }
+}
+
+/// tap: what becomes of a packet.
+fn judge(side: &mut Receive, verdict: Result<Verdict, Reason>) {
+    let (verdict, shard, reason) = match verdict {
+        Ok(Verdict::Shard(number)) => (tap::Verdict::Shard, Some(number), Reason::NONE),
+        Ok(Verdict::Flow(_)) => (tap::Verdict::Shard, None, Reason::NONE),
+        Ok(Verdict::Host(_)) => (tap::Verdict::Host, None, Reason::NONE),
+        Ok(Verdict::Forward) => (tap::Verdict::Forward, None, Reason::NONE),
+        Ok(Verdict::Lease(_)) => (tap::Verdict::Lease, None, Reason::NONE),
+        Ok(Verdict::Packet(_) | Verdict::Frame(_)) => {
+            (tap::Verdict::PacketChannel, None, Reason::NONE)
+        }
+        Ok(Verdict::Drop(counter)) => (tap::Verdict::Drop, None, Reason::counted(counter)),
+        Err(module) => (tap::Verdict::Drop, None, module),
+    };
+    side.taps.judge(verdict, shard, reason);
 }
 
 /// Puts a classified packet where its verdict says.
@@ -79,10 +106,7 @@ pub(super) fn sort(
     match verdict {
         Verdict::Shard(number) => into_inbox(side, number, packet),
         Verdict::Flow(hash) => {
-            let number = match side.steer.leased(hash) {
-                Some(number) => number,
-                None => place(driver, side, hash, &packet, now),
-            };
+            let number = shard_for(driver, side, hash, &packet, now);
             into_inbox(side, number, packet);
         }
         Verdict::Host(work) => {
@@ -164,6 +188,21 @@ pub(super) fn give_leased(
 pub(super) fn flush_leases(side: &mut Receive) {
     if let Some(leases) = &mut side.steer.leases {
         leases.flush();
+    }
+}
+
+/// The shard for a packet of a flow that the flow table names.
+#[inline(always)]
+fn shard_for(
+    driver: &DriverSide,
+    side: &mut Receive,
+    hash: u64,
+    packet: &Packet,
+    now: Instant,
+) -> usize {
+    match side.steer.leased(hash) {
+        Some(number) => number,
+        None => place(driver, side, hash, packet, now),
     }
 }
 

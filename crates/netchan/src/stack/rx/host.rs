@@ -60,7 +60,7 @@ fn follow_up(driver: &DriverSide, side: &mut Receive, more: FollowUp, now: Insta
             match side.steer.classify_ip(&side.host, &mut packet, v6, own) {
                 Ok(verdict) => {
                     let whence = (from, true, own);
-                    if let Some(verdict) = side.admit(verdict, &mut packet, whence, now) {
+                    if let Ok(verdict) = side.admit(verdict, &mut packet, whence, now) {
                         sort(driver, side, verdict, packet, now);
                     }
                 }
@@ -124,7 +124,7 @@ fn classify_returns(
                 };
                 // What came by another link has been seen there on arrival.
                 let whence = (from, false, true);
-                if let Some(verdict) = side.admit(verdict, &mut packet, whence, now) {
+                if let Ok(verdict) = side.admit(verdict, &mut packet, whence, now) {
                     sort(driver, side, verdict, packet, now);
                 }
             }

@@ -12,7 +12,7 @@ use crate::{
         filter::{Filter, Rules},
     },
     limits,
-    tap::{Flow, Note, Options, Record, Subject, Tap, Way, WriteError},
+    tap::{self, Flow, Note, Options, Record, Subject, Tap, Way, WriteError},
 };
 
 fn tap(net: &Net, subject: Subject) -> Tap {
@@ -353,4 +353,115 @@ fn frames_that_cannot_be_written_are_refused() {
     let full = (0..=limits::WRITTEN).any(|_| writers[0].write(Way::In, &bytes).is_err());
     assert!(full && !writers[0].wait_empty(Duration::from_millis(20)));
     drop((writers, second));
+}
+
+/// What becomes of a frame at a link is found out where a tap asks, and the shard is that which has or sent it; other taps are told neither.
+#[test]
+fn verdicts_of_frames_at_links_are_found_out() {
+    for regime in REGIMES {
+        let pair = pair(regime);
+        let its = |net: &Net, local: &str| {
+            let local = local.parse().expect("an address");
+            let flow = Flow {
+                protocol: 17,
+                local,
+                remote: None,
+            };
+            tap(net, Subject::Socket(flow))
+        };
+        let mut sockets = [its(&pair[0], "10.0.0.1:8"), its(&pair[1], "10.0.0.2:7")];
+        let mut asking = pair.each_ref().map(|net| {
+            let options = Options {
+                verdicts: true,
+                ..Options::default()
+            };
+            net.tap(options).expect("a tap")
+        });
+        let mut silent = tap(&pair[1], Subject::Links);
+        datagrams(&pair, 20, 100);
+        for (way, (socket, link)) in [Way::Out, Way::In]
+            .into_iter()
+            .zip(sockets.iter_mut().zip(&mut asking))
+        {
+            let shown: Vec<_> = drain(socket).iter().map(|r| r.note.shard).collect();
+            let all = drain(link);
+            let (udp, other): (Vec<_>, Vec<_>) =
+                (all.iter()).partition(|record| udp_text(record.bytes()) == Some(100));
+            let shards: Vec<_> = udp.iter().map(|record| record.note.shard).collect();
+            assert_eq!((shards.len(), &shards), (20, &shown), "{regime:?} {way:?}");
+            let verdict = match way {
+                Way::In => tap::Verdict::Shard,
+                Way::Out => tap::Verdict::Unknown,
+            };
+            assert!(udp.iter().all(|record| record.note.verdict == verdict));
+            // ARP, both ways.
+            assert!(other.iter().any(|record| record.way == Way::In));
+            for record in other {
+                let verdict = match record.way {
+                    Way::In => tap::Verdict::Host,
+                    Way::Out => tap::Verdict::Unknown,
+                };
+                let note = record.note;
+                assert_eq!((note.verdict, note.shard), (verdict, None), "{regime:?}");
+            }
+            let counted = link.statistics();
+            assert_eq!(counted.taken, all.len() as u64, "{regime:?}");
+        }
+        let notes: Vec<_> = drain(&mut silent).iter().map(|r| r.note).collect();
+        assert!(notes.len() > 20);
+        assert!(
+            notes
+                .iter()
+                .all(|note| note.shard.is_none() && note.verdict == tap::Verdict::Unknown)
+        );
+    }
+}
+
+/// A link's drops, and those of modules, are verdicts, too; what is behind them in the burst keeps its own.
+#[test]
+fn verdicts_say_why_a_frame_was_dropped() {
+    let pair = pair(Regime::AppChannel);
+    datagrams(&pair, 1, 1);
+    let options = Options {
+        verdicts: true,
+        way: Some(Way::In),
+        ..Options::default()
+    };
+    let mut asking = pair[1].tap(options).expect("a tap");
+    let rules = Rules {
+        rules: vec!["drop in proto udp to any port 9".parse().expect("a rule")],
+        default: Verdict::Pass,
+    };
+    let module = Boxed::any(Filter::new("wall", rules));
+    pair[1].load_module(module).expect("it is loaded");
+    let mut writer = pair[0].writer(0).expect("a writer");
+    let to = mac(&pair[1]);
+    let other = frame(MacAddr([2, 9, 9, 9, 9, 9]), [10, 0, 0, 1], 7, b"other");
+    for bytes in [
+        &other,
+        &frame(to, [10, 0, 0, 1], 9, b"walled"),
+        &frame(to, [10, 0, 0, 1], 7, b"taken"),
+    ] {
+        writer.write(Way::Out, bytes).expect("written");
+    }
+    assert!(writer.wait_empty(Duration::from_secs(10)));
+    let told: Vec<_> = drain(&mut asking)
+        .iter()
+        .map(|record| {
+            (
+                record.note.verdict,
+                why(record),
+                record.note.shard.is_some(),
+            )
+        })
+        .collect();
+    let told: Vec<_> = told.iter().map(|(v, w, s)| (*v, w.as_str(), *s)).collect();
+    assert_eq!(
+        told,
+        [
+            (tap::Verdict::Drop, "other_mac", false),
+            (tap::Verdict::Drop, "module 1", false),
+            (tap::Verdict::Shard, "not", true)
+        ]
+    );
 }
