@@ -27,6 +27,7 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/cli/src/capture/libpcap",        // a library that is looked up at run time
     "crates/netchan/tests/alloc",            // a counting allocator is an `unsafe impl`
     "crates/preload/",
+    "crates/supervise/src/sys",     // seccomp's user notification
     "crates/packetdrill/src/table", // the C edge of packetdrill's interface
 ];
 
@@ -47,7 +48,11 @@ const EDGES: &[(&str, &[&str])] = &[
         "crates/packetdrill",
         &["netchan", "netchan-preload", "percore", "proto"],
     ),
-    ("crates/cli", &["netchan", "netchan-lab"]),
+    ("crates/supervise", &["netchan"]),
+    (
+        "crates/cli",
+        &["netchan", "netchan-lab", "netchan-supervise"],
+    ),
     ("lab", &["netchan", "percore", "proto"]),
 ];
 
@@ -92,6 +97,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
                     "control",
                     "environment",
                     "net",
+                    "relay",
                     "show",
                     "socket",
                     "steps",

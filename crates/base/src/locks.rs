@@ -71,6 +71,8 @@ pub static CALL_SERVER: Class = Class::new(165, "call server");
 pub static COMPANIONS: Class = Class::new(170, "companions");
 /// The name of a control socket, while it is chosen.
 pub static NAMING: Class = Class::new(180, "naming");
+/// Streams of a relay whose sockets may be ready.
+pub static RELAY: Class = Class::new(190, "relay");
 
 /// All of them, the outermost first.
 pub static ALL: &[&Class] = &[
@@ -106,6 +108,7 @@ pub static ALL: &[&Class] = &[
     &CALL_SERVER,
     &COMPANIONS,
     &NAMING,
+    &RELAY,
 ];
 
 #[cfg(test)]

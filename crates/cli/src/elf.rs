@@ -1,4 +1,5 @@
-//! Whether a program can be put on netchan at all: the preload library needs the dynamic loader, and the loader's leave.
+//! How a program can be put on netchan: the preload library needs the dynamic loader, and the loader's leave; a program that makes its system calls itself is
+//! supervised.
 
 use std::{
     fs,
@@ -12,11 +13,20 @@ const DEPTH_MAX: usize = 4;
 /// Program headers looked at; a real program has about a dozen.
 const HEADERS_MAX: usize = 256;
 
-/// Why `command` cannot run on netchan, or the file that would run.
-pub fn check(command: &str) -> Result<PathBuf, String> {
+/// How a program's calls are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Means {
+    /// By a library in front of the C library's.
+    Preload,
+    /// By another process, which the kernel asks.
+    Supervision,
+}
+
+/// Why `command` cannot run on netchan, or the file that would run, and how it is served.
+pub fn check(command: &str) -> Result<(PathBuf, Means), String> {
     let path = find(command)?;
-    check_file(&path, 0)?;
-    Ok(path)
+    let means = check_file(&path, 0)?;
+    Ok((path, means))
 }
 
 /// As execvp(3) looks for it.
@@ -41,7 +51,7 @@ fn find(command: &str) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("{command}: there is no such program in PATH"))
 }
 
-fn check_file(path: &Path, depth: usize) -> Result<(), String> {
+fn check_file(path: &Path, depth: usize) -> Result<Means, String> {
     let shown = path.display();
     let mode = fs::metadata(path).map_err(|e| format!("{shown}: {e}"))?;
     let user = rustix::process::getuid().as_raw();
@@ -54,7 +64,7 @@ fn check_file(path: &Path, depth: usize) -> Result<(), String> {
     let mut start = Vec::new();
     // A program that may be executed but not read is the kernel's to judge.
     let Ok(mut file) = fs::File::open(path) else {
-        return Ok(());
+        return Ok(Means::Preload);
     };
     (&mut file)
         .take(64 << 10)
@@ -62,13 +72,13 @@ fn check_file(path: &Path, depth: usize) -> Result<(), String> {
         .map_err(|e| format!("{shown}: {e}"))?;
     if let Some(line) = start.strip_prefix(b"#!") {
         if depth == DEPTH_MAX {
-            return Ok(());
+            return Ok(Means::Preload);
         }
         let line = line.split(|&b| b == b'\n').next().unwrap_or_default();
         let line = String::from_utf8_lossy(line);
         let mut words = line.split_whitespace();
         let Some(interpreter) = words.next() else {
-            return Ok(());
+            return Ok(Means::Preload);
         };
         let named = if interpreter.ends_with("/env") {
             words.next()
@@ -76,22 +86,20 @@ fn check_file(path: &Path, depth: usize) -> Result<(), String> {
             None
         };
         return match named {
-            Some(program) => find(program).map_or(Ok(()), |p| check_file(&p, depth + 1)),
+            Some(program) => {
+                find(program).map_or(Ok(Means::Preload), |p| check_file(&p, depth + 1))
+            }
             None => check_file(Path::new(interpreter), depth + 1),
         };
     }
     match linkage(&start) {
-        Linkage::Static => Err(format!(
-            "{shown} is statically linked: without the dynamic loader no library can be put in front of its socket calls; \
-             use a dynamically linked build of it"
-        )),
+        Linkage::Static => Ok(Means::Supervision),
         Linkage::Foreign => Err(format!(
             "{shown} is a program for another processor or word size than netchan"
         )),
-        Linkage::Dynamic if netchan::environment::is_go(&mut file) => Err(format!(
-            "{shown} is a Go program: it makes its system calls itself and not through the C library, so no library can be put in front of them"
-        )),
-        Linkage::Dynamic | Linkage::Unknown => Ok(()),
+        // It makes its system calls itself and not through the C library.
+        Linkage::Dynamic if netchan::environment::is_go(&mut file) => Ok(Means::Supervision),
+        Linkage::Dynamic | Linkage::Unknown => Ok(Means::Preload),
     }
 }
 
@@ -163,7 +171,7 @@ mod tests {
     #[test]
     fn programs_are_told_apart() {
         let own = std::env::current_exe().unwrap();
-        assert_eq!(check(own.to_str().unwrap()).unwrap(), own);
+        assert_eq!(check(own.to_str().unwrap()), Ok((own, Means::Preload)));
         assert!(check("sh").is_ok());
         assert!(
             check("no-such-program-here")
@@ -215,12 +223,12 @@ mod tests {
             said
         };
         let go = of_go(b"\xff Go buildinf:\x08\x02 build\t-buildmode=exe\n");
-        assert!(check(&go).unwrap_err().contains("is a Go program"));
+        assert_eq!(check(&go), Ok(Means::Supervision));
         assert_eq!(
             check(&of_go(b"\xff Go buildinf: -buildmode=c-archive")),
-            Ok(())
+            Ok(Means::Preload)
         );
-        assert_eq!(check(&of_go(b"something else")), Ok(()));
+        assert_eq!(check(&of_go(b"something else")), Ok(Means::Preload));
         for cut in 0..go.len() {
             let _ = is_go(&mut io::Cursor::new(&go[..cut])); // any prefix: no panic
             let mut broken = go.clone();

@@ -19,7 +19,7 @@ use netchan::{
 };
 
 use crate::{
-    elf,
+    elf::{self, Means},
     failure::{Failure, Outcome, at, failed, usage},
     log,
     user::{self, User},
@@ -27,6 +27,7 @@ use crate::{
 
 mod plan;
 pub mod sandbox;
+mod supervised;
 
 /// A variable that the preload library reads, and its value.
 pub type Setting = (&'static str, OsString);
@@ -137,16 +138,26 @@ pub fn run(arguments: &Arguments, log: &log::Flags) -> Outcome {
         settings.retain(|(name, _)| ![environment::ADDRESS, environment::GATEWAY].contains(name));
         settings.extend(plan.settings());
     }
-    let path = elf::check(program).map_err(failed)?;
+    let (path, means) = elf::check(program).map_err(failed)?;
     let (mut run, log) = run_config(arguments, log)?;
     let user = user(arguments, &run)?;
-    let links = open(&settings)?;
-    let library = library()?;
     let mut command = Command::new(path);
     command.arg0(program).args(rest);
     for name in FOR_THE_PROGRAM.into_iter().chain(OPTIONS.map(|o| o.0)) {
         command.env_remove(name); // what an outer `netchan run` had asked for
     }
+    if means == Means::Supervision {
+        return supervised::run(supervised::Plan {
+            command,
+            settings,
+            run,
+            log,
+            user,
+            announcement: plan.map(|plan| plan.announcement(program)),
+        });
+    }
+    let links = open(&settings)?;
+    let library = library()?;
     if let Some(plan) = plan.filter(|_| log.level != Some(Verbosity::Quiet)) {
         command.env(environment::ANNOUNCE, plan.announcement(program));
     }

@@ -13,11 +13,13 @@ use crate::{
 
 mod go;
 pub(crate) mod handed;
+mod kernels;
 
 use handed::{Handed, take};
 
 pub use go::is_go;
 pub use handed::{HandedOn, guard, hand_on, inherit, is_incomplete, is_unused};
+pub use kernels::Kernels;
 
 /// The link's specification, `KIND[:NAME][,option=value]...`.
 pub const LINK: &str = "NETCHAN_LINK";

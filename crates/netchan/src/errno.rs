@@ -1,6 +1,6 @@
 //! The one place where errno values are chosen.
 
-use std::io;
+use std::io::{self, ErrorKind};
 
 use proto::tcp;
 
@@ -40,4 +40,37 @@ pub fn fail<T>(errno: i32) -> io::Result<T> {
 /// An error of start-up or configuration, in words.
 pub fn invalid(message: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, message.into())
+}
+
+/// The errno of `error`, also where only its kind is known.
+pub fn code(error: &io::Error) -> i32 {
+    error
+        .raw_os_error()
+        .unwrap_or_else(|| of_kind(error.kind()))
+}
+
+fn of_kind(kind: ErrorKind) -> i32 {
+    match kind {
+        ErrorKind::WouldBlock => libc::EAGAIN,
+        ErrorKind::Interrupted => libc::EINTR,
+        ErrorKind::InvalidInput | ErrorKind::InvalidData => libc::EINVAL,
+        ErrorKind::NotConnected => libc::ENOTCONN,
+        ErrorKind::ConnectionRefused => libc::ECONNREFUSED,
+        ErrorKind::ConnectionReset => libc::ECONNRESET,
+        ErrorKind::ConnectionAborted => libc::ECONNABORTED,
+        ErrorKind::AddrInUse => libc::EADDRINUSE,
+        ErrorKind::AddrNotAvailable => libc::EADDRNOTAVAIL,
+        ErrorKind::HostUnreachable => libc::EHOSTUNREACH,
+        ErrorKind::NetworkUnreachable => libc::ENETUNREACH,
+        ErrorKind::NetworkDown => libc::ENETDOWN,
+        ErrorKind::BrokenPipe => libc::EPIPE,
+        ErrorKind::TimedOut => libc::ETIMEDOUT,
+        ErrorKind::Unsupported => libc::EOPNOTSUPP,
+        ErrorKind::OutOfMemory => libc::ENOMEM,
+        ErrorKind::PermissionDenied => libc::EACCES,
+        ErrorKind::AlreadyExists => libc::EEXIST,
+        ErrorKind::NotFound => libc::ENOENT,
+        ErrorKind::ResourceBusy => libc::EBUSY,
+        _ => libc::EIO,
+    }
 }

@@ -33,6 +33,7 @@ pub mod config;
 pub mod control;
 pub mod environment;
 mod net;
+pub mod relay;
 mod show;
 pub mod socket;
 pub mod steps;
@@ -42,6 +43,7 @@ pub mod steps;
 mod skips;
 
 pub use driver::{module, network::LinkFacts};
+pub use errno::code as errno_of;
 pub use net::{Builder, Lent, Net, Tcp, Threads, Udp};
 #[doc(inline)]
 pub use netchan_base::{Clock, clock, limits, locks, packet, units};

@@ -1,4 +1,4 @@
-//! Socket addresses: C's sockaddr and Rust's SocketAddr, and which of them belong to the kernel.
+//! Socket addresses: C's sockaddr and Rust's SocketAddr.
 
 use std::{
     io, mem,
@@ -234,64 +234,6 @@ unsafe fn copy_out<T>(raw: &T, pointer: *mut sockaddr, room: usize) -> socklen_t
 
 fn ptr_bytes<T>(raw: &T) -> *const u8 {
     (&raw const *raw).cast()
-}
-
-/// The address with an IPv4 address that IPv6 carries unwrapped.
-pub fn unmapped(ip: IpAddr) -> IpAddr {
-    match ip {
-        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),
-        IpAddr::V4(_) => ip,
-    }
-}
-
-/// An address range that stays with the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prefix {
-    address: IpAddr,
-    bits: u8,
-}
-
-impl Prefix {
-    /// Reads `10.0.0.0/8`, `fd00::/8`, or an address for itself alone; `None` if it is neither.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (address, bits) = match text.split_once('/') {
-            Some((address, bits)) => (address.parse().ok()?, Some(bits.parse().ok()?)),
-            None => (text.parse().ok()?, None),
-        };
-        let most = match address {
-            IpAddr::V4(_) => 32,
-            IpAddr::V6(_) => 128,
-        };
-        let bits: u8 = bits.unwrap_or(most);
-        (bits <= most).then_some(Self { address, bits })
-    }
-
-    /// Whether `ip` lies in it.
-    pub fn contains(&self, ip: IpAddr) -> bool {
-        match (self.address, ip) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => {
-                let shift = 32 - u32::from(self.bits);
-                (u32::from(a) ^ u32::from(b))
-                    .checked_shr(shift)
-                    .unwrap_or(0)
-                    == 0
-            }
-            (IpAddr::V6(a), IpAddr::V6(b)) => {
-                let shift = 128 - u32::from(self.bits);
-                (u128::from(a) ^ u128::from(b))
-                    .checked_shr(shift)
-                    .unwrap_or(0)
-                    == 0
-            }
-            _ => false,
-        }
-    }
-}
-
-/// Whether `ip` is the kernel's: in one of `prefixes`, or loopback, where `leaves_loopback` says so.
-pub fn is_kernels(ip: IpAddr, prefixes: &[Prefix], leaves_loopback: impl Fn() -> bool) -> bool {
-    let ip = unmapped(ip);
-    (ip.is_loopback() && leaves_loopback()) || prefixes.iter().any(|prefix| prefix.contains(ip))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{mem, net::SocketAddr, ptr};
 use libc::{sockaddr, sockaddr_in6, sockaddr_storage, socklen_t};
 use netchan::socket::Domain;
 
-use super::{Given, Prefix, is_kernels, read, unmapped, write};
+use super::{Given, read, write};
 use crate::errno;
 
 /// Writes and reads back, through exactly as many bytes as there are.
@@ -69,71 +69,4 @@ fn what_is_no_address_is_refused_as_linux_does() {
     // SAFETY: NULL is allowed.
     let none = unsafe { read(ptr::null(), 16, Domain::V4) };
     assert_eq!(code(none), libc::EFAULT);
-}
-
-#[test]
-fn loopback_and_named_prefixes_are_the_kernels() {
-    let prefixes = [
-        Prefix::parse("10.0.0.0/8").unwrap(),
-        Prefix::parse("fd00:1::/32").unwrap(),
-    ];
-    for ip in [
-        "127.0.0.1",
-        "127.9.9.9",
-        "::1",
-        "::ffff:127.0.0.1",
-        "10.200.0.1",
-        "::ffff:10.0.0.1",
-        "fd00:1:2::3",
-    ] {
-        assert!(is_kernels(ip.parse().unwrap(), &prefixes, || true), "{ip}");
-    }
-    for ip in ["11.0.0.1", "fd00:2::1", "192.168.1.1", "128.0.0.1"] {
-        assert!(!is_kernels(ip.parse().unwrap(), &prefixes, || true), "{ip}");
-    }
-    assert_eq!(
-        unmapped("::ffff:1.2.3.4".parse().unwrap()).to_string(),
-        "1.2.3.4"
-    );
-}
-
-#[test]
-fn prefixes_of_every_length() {
-    assert!(
-        Prefix::parse("0.0.0.0/0")
-            .unwrap()
-            .contains("9.9.9.9".parse().unwrap())
-    );
-    assert!(
-        Prefix::parse("::/0")
-            .unwrap()
-            .contains("fd00::1".parse().unwrap())
-    );
-    assert!(
-        !Prefix::parse("::/0")
-            .unwrap()
-            .contains("1.1.1.1".parse().unwrap())
-    );
-    assert!(
-        Prefix::parse("1.2.3.4")
-            .unwrap()
-            .contains("1.2.3.4".parse().unwrap())
-    );
-    assert!(
-        !Prefix::parse("1.2.3.4/31")
-            .unwrap()
-            .contains("1.2.3.6".parse().unwrap())
-    );
-    for bad in [
-        "",
-        "x",
-        "1.2.3.4/33",
-        "1.2.3.4/-1",
-        "::/129",
-        "1.2.3/8",
-        "/8",
-        "1.2.3.4/",
-    ] {
-        assert_eq!(Prefix::parse(bad), None, "{bad}");
-    }
 }

@@ -152,7 +152,7 @@ fn put_info(
 /// Where it went, and by which of this host's interfaces.
 fn put_way(control: &mut Control<'_>, info: &DatagramInfo, asked: &Asked, domain: Domain) {
     let index = u32::from(info.interface) + 1;
-    let IpAddr::V4(_) = address::unmapped(info.destination.ip()) else {
+    let IpAddr::V4(_) = info.destination.ip().to_canonical() else {
         return put_v6(control, info, asked, index);
     };
     if domain == Domain::V6 && asked.get(CallerFlag::PacketInfoV6) {
@@ -166,7 +166,7 @@ fn put_v4(
     asked: &Asked,
     answer_from: impl FnOnce() -> Option<IpAddr>,
 ) {
-    let IpAddr::V4(to) = address::unmapped(info.destination.ip()) else {
+    let IpAddr::V4(to) = info.destination.ip().to_canonical() else {
         return;
     };
     if asked.get(CallerFlag::PacketInfo) {

@@ -2,19 +2,18 @@
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
     os::fd::RawFd,
     sync::{OnceLock, atomic::Ordering::Relaxed},
 };
 
 use libc::{c_int, sockaddr, socklen_t};
 use netchan::{
-    environment,
+    environment::Kernels,
     socket::{Domain, Kind, Socket, SocketOption, options::Setting},
 };
 
 use crate::{
-    address::{self, FAMILY, Given, Prefix},
+    address::{self, FAMILY, Given},
     buffers, driver, epoll,
     errno::{self, fail},
     fork, instances, notices, numbers, process, real, start,
@@ -23,43 +22,17 @@ use crate::{
     table::Handle,
 };
 
-static PREFIXES: OnceLock<Vec<Prefix>> = OnceLock::new();
-
-/// The address ranges that stay with the kernel, beside loopback.
-fn kernel_prefixes() -> &'static [Prefix] {
-    PREFIXES.get_or_init(|| {
-        let text = process::variable(environment::KERNEL).unwrap_or_default();
-        let parts = text
-            .split(',')
-            .map(str::trim)
-            .filter(|part| !part.is_empty());
-        parts
-            .map(|part| match Prefix::parse(part) {
-                Some(prefix) => prefix,
-                None => notices::give_up(&format!(
-                    "{}: '{part}' is not an address prefix such as 10.0.0.0/8",
-                    environment::KERNEL
-                )),
-            })
-            .collect()
+/// What stays with the kernel.
+fn kernels() -> &'static Kernels {
+    static KERNELS: OnceLock<Kernels> = OnceLock::new();
+    KERNELS.get_or_init(|| {
+        let read = Kernels::read(&process::variable);
+        let kernels = read.unwrap_or_else(|error| notices::give_up(&error.to_string()));
+        match driver::driver() {
+            Some(_) => kernels.with_loopback(), // a driver's stack has none
+            None => kernels,
+        }
     })
-}
-
-/// Whether loopback addresses stay with the kernel, too. A driver's stack has none.
-fn leaves_loopback() -> bool {
-    static LEAVES: OnceLock<bool> = OnceLock::new();
-    *LEAVES.get_or_init(|| {
-        let ours = driver::driver().is_none() && {
-            let asked = environment::has_loopback(&process::variable);
-            asked.unwrap_or_else(|error| notices::give_up(&error.to_string()))
-        };
-        !ours
-    })
-}
-
-/// Whether `ip` is the kernel's.
-pub fn is_kernels(ip: IpAddr) -> bool {
-    address::is_kernels(ip, kernel_prefixes(), leaves_loopback)
 }
 
 /// The kernel made `fd`: watch it until it is decided. Out of the table's range it stays the kernel's.
@@ -139,16 +112,6 @@ pub fn take_over(fd: RawFd, handle: &Handle<SocketState>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether netchan can serve a socket bound to `address`: a wildcard, or an address of its own.
-fn is_bindable(address: SocketAddr) -> bool {
-    let ip = address::unmapped(address.ip());
-    if is_kernels(ip) {
-        return false;
-    }
-    let net = start::net();
-    ip.is_unspecified() || ip.is_multicast() || net.is_local(ip) || net.is_broadcast(ip)
-}
-
 /// Before bind(2): decides. What the caller does next goes to the stack that then has the number.
 ///
 /// # Safety
@@ -159,7 +122,7 @@ pub unsafe fn before_bind(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -
     };
     // SAFETY: the caller's.
     match unsafe { address::read_bound(pointer, len, handle.domain) } {
-        Ok(address) if is_bindable(address) => {
+        Ok(address) if kernels().leave_to(start::net(), address) => {
             take_over(fd, &handle)?;
             let open = handle.kind == Kind::Stream || address.port() == 0;
             handle
@@ -203,12 +166,7 @@ pub unsafe fn before_peer(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -
         }
         Err(_) => return Ok(()),
     };
-    let kernels = match address::unmapped(peer.ip()) {
-        // "This host" is whose 127.0.0.1 is.
-        ip if ip.is_unspecified() => is_kernels(Ipv4Addr::LOCALHOST.into()),
-        ip => is_kernels(ip),
-    };
-    match (handle.socket.get(), kernels) {
+    match (handle.socket.get(), kernels().has_peer(peer.ip())) {
         (None, true) => leave_to_kernel(fd, &handle),
         (None, false) => take_over(fd, &handle)?,
         // The kernel may have none for us: better than an echo request that nothing answers.

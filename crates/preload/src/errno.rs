@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 
 use libc::c_int;
+pub use netchan::errno_of as code;
 
 /// An error of the operating system by number.
 pub fn error(code: c_int) -> io::Error {
@@ -12,39 +13,6 @@ pub fn error(code: c_int) -> io::Error {
 /// `Err` of that number.
 pub fn fail<T>(code: c_int) -> io::Result<T> {
     Err(error(code))
-}
-
-/// The errno of `error`, also where only its kind is known.
-pub fn code(error: &io::Error) -> c_int {
-    error
-        .raw_os_error()
-        .unwrap_or_else(|| of_kind(error.kind()))
-}
-
-fn of_kind(kind: ErrorKind) -> c_int {
-    match kind {
-        ErrorKind::WouldBlock => libc::EAGAIN,
-        ErrorKind::Interrupted => libc::EINTR,
-        ErrorKind::InvalidInput | ErrorKind::InvalidData => libc::EINVAL,
-        ErrorKind::NotConnected => libc::ENOTCONN,
-        ErrorKind::ConnectionRefused => libc::ECONNREFUSED,
-        ErrorKind::ConnectionReset => libc::ECONNRESET,
-        ErrorKind::ConnectionAborted => libc::ECONNABORTED,
-        ErrorKind::AddrInUse => libc::EADDRINUSE,
-        ErrorKind::AddrNotAvailable => libc::EADDRNOTAVAIL,
-        ErrorKind::HostUnreachable => libc::EHOSTUNREACH,
-        ErrorKind::NetworkUnreachable => libc::ENETUNREACH,
-        ErrorKind::NetworkDown => libc::ENETDOWN,
-        ErrorKind::BrokenPipe => libc::EPIPE,
-        ErrorKind::TimedOut => libc::ETIMEDOUT,
-        ErrorKind::Unsupported => libc::EOPNOTSUPP,
-        ErrorKind::OutOfMemory => libc::ENOMEM,
-        ErrorKind::PermissionDenied => libc::EACCES,
-        ErrorKind::AlreadyExists => libc::EEXIST,
-        ErrorKind::NotFound => libc::ENOENT,
-        ErrorKind::ResourceBusy => libc::EBUSY,
-        _ => libc::EIO,
-    }
 }
 
 /// An option that this kind of socket does not have.

@@ -5,7 +5,7 @@ use std::io;
 use libc::{c_int, c_void, socklen_t};
 use netchan::socket::{
     Domain,
-    options::{Get, Value, find, list_keys, refusal},
+    options::{Get, find, list_keys, refusal},
 };
 
 use super::has_level;
@@ -68,9 +68,12 @@ unsafe fn answer(
         Get::No => return fail(libc::ENOPROTOOPT),
         Get::Caller(like) => {
             let kept = live.state.kept(*like, live.socket.incoming_cpu());
-            bytes_of(kept.value(), level, room)
+            kept.value().bytes(level, room as usize)
         }
-        Get::By(answer) => bytes_of(answer(live.socket).map_err(unsupported)?, level, room),
+        Get::By(answer) => {
+            let answer = answer(live.socket).map_err(unsupported)?;
+            answer.bytes(level, room as usize)
+        }
         Get::Within(answer) => answer(live.socket, room as usize)?,
         Get::Filter(layout) => {
             // SAFETY: the caller's.
@@ -82,23 +85,6 @@ unsafe fn answer(
     };
     // SAFETY: the caller's.
     unsafe { give(&answer, value, room) }.map(Some)
-}
-
-/// An answer as a program that has `room` wants it.
-fn bytes_of(answer: Value, level: c_int, room: socklen_t) -> Vec<u8> {
-    match answer {
-        // As Linux: one byte where there is no room for an int, but for one.
-        Value::Int(value @ 0..=255) if level == libc::IPPROTO_IP && (1..4).contains(&room) => {
-            value.to_ne_bytes()[..1].to_vec()
-        }
-        Value::Int(value) => value.to_ne_bytes().to_vec(),
-        Value::Bytes(bytes) => bytes,
-        Value::Rate(rate) if room >= 8 => rate.to_ne_bytes().to_vec(),
-        Value::Rate(rate) => u32::try_from(rate)
-            .unwrap_or(u32::MAX)
-            .to_ne_bytes()
-            .to_vec(),
-    }
 }
 
 /// Writes an answer to where a program wants it, cut to the room there is; how many bytes that are.

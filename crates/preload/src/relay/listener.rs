@@ -2,13 +2,17 @@
 
 use std::{collections::VecDeque, io, mem::MaybeUninit, os::fd::AsFd};
 
-use netchan::{own::Own, socket::Readiness};
+use netchan::{
+    own::Own,
+    relay::{Connection, End, Sides as _, Turn},
+    socket::Readiness,
+};
 use rustix::{
     io::Errno,
     net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt},
 };
 
-use super::{Carried, End, Sides, Stream, Turn, connection::Connection};
+use super::{Ends, Stream};
 use crate::{
     errno::{self, would_block},
     line,
@@ -23,7 +27,7 @@ const CONNECTIONS: usize = 32;
 const QUEUE: usize = 16 << 10;
 
 pub struct Listener {
-    sides: Sides,
+    sides: Ends,
     end: End,
     /// Accepted, and the queue was full.
     waiting: Option<Message>,
@@ -41,7 +45,7 @@ struct Message {
 }
 
 impl Listener {
-    pub fn new(sides: Sides) -> Self {
+    pub fn new(sides: Ends) -> Self {
         if let Some(end) = sides.end() {
             let _ = sockopt::set_socket_send_buffer_size(end, QUEUE); // else it is longer
         }
@@ -73,7 +77,7 @@ impl Listener {
         }
     }
 
-    pub fn sides(&self) -> &Sides {
+    pub fn sides(&self) -> &Ends {
         &self.sides
     }
 
@@ -85,7 +89,7 @@ impl Listener {
     ///
     /// # Errors
     /// It listens no more.
-    pub fn turn(&mut self) -> io::Result<Turn> {
+    pub fn turn(&mut self) -> io::Result<Turn<(u64, Stream)>> {
         let mut accepted = Vec::new();
         let mut ends = None;
         for _ in 0..CONNECTIONS {
@@ -167,8 +171,8 @@ impl Listener {
         Handed::Out
     }
 
-    fn accept(&mut self) -> io::Result<Option<Carried>> {
-        let (Sides::Of(state), None) = (&self.sides, &self.waiting) else {
+    fn accept(&mut self) -> io::Result<Option<(u64, Stream)>> {
+        let (Ends::Of(state), None) = (&self.sides, &self.waiting) else {
             return Ok(None);
         };
         let Some(socket) = state.socket.get() else {
@@ -199,9 +203,9 @@ impl Listener {
             name,
             shared,
         });
-        let sides = Sides::Own(connection, ours);
+        let sides = Ends::Own(connection, ours);
         let stream = Stream::Connection(Connection::new(sides));
-        Ok(Some(Carried { number, stream }))
+        Ok(Some((number, stream)))
     }
 }
 

@@ -67,6 +67,25 @@ pub enum Value {
     Rate(u64),
 }
 
+impl Value {
+    /// As a program that has `room` bytes wants it, of an option of this level.
+    pub fn bytes(self, level: c_int, room: usize) -> Vec<u8> {
+        match self {
+            // As Linux: one byte where there is no room for an int, but for one.
+            Self::Int(value @ 0..=255) if level == libc::IPPROTO_IP && (1..4).contains(&room) => {
+                value.to_ne_bytes()[..1].to_vec()
+            }
+            Self::Int(value) => value.to_ne_bytes().to_vec(),
+            Self::Bytes(bytes) => bytes,
+            Self::Rate(rate) if room >= 8 => rate.to_ne_bytes().to_vec(),
+            Self::Rate(rate) => u32::try_from(rate)
+                .unwrap_or(u32::MAX)
+                .to_ne_bytes()
+                .to_vec(),
+        }
+    }
+}
+
 /// What holds of few options. A socket is *undecided* while a library that stands before two stacks (netchan's preload library) has not decided
 /// which of them serves it.
 pub struct Rules {

@@ -5,7 +5,6 @@ use std::{
     net::Shutdown,
 };
 
-use netchan::socket::{Readiness, ReceiveFlags, Socket};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -13,13 +12,15 @@ use rustix::{
 };
 
 use super::{End, Sides, Turn};
-use crate::errno::would_block;
+use crate::socket::{Readiness, ReceiveFlags, Socket};
 
 /// Blocks of each direction that one turn moves.
 const BLOCKS: usize = 8;
 
-pub struct Connection {
-    sides: Sides,
+/// A connection, and the pair that its bytes go through.
+#[derive(Debug)]
+pub struct Connection<S> {
+    sides: S,
     end: End,
     /// From the peer, and not taken by the pair yet.
     inward: Rest,
@@ -34,7 +35,7 @@ pub struct Connection {
 }
 
 /// What is left of a block.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Rest {
     bytes: Vec<u8>,
     taken: usize,
@@ -64,8 +65,9 @@ impl Rest {
     }
 }
 
-impl Connection {
-    pub fn new(sides: Sides) -> Self {
+impl<S: Sides> Connection<S> {
+    /// One that is connected, or about to be.
+    pub fn new(sides: S) -> Self {
         Self {
             sides,
             end: End::default(),
@@ -77,11 +79,13 @@ impl Connection {
         }
     }
 
-    pub fn sides(&self) -> &Sides {
+    /// What it goes between.
+    pub const fn sides(&self) -> &S {
         &self.sides
     }
 
-    pub fn end_mut(&mut self) -> &mut End {
+    /// What is known of the pair's end.
+    pub const fn end_mut(&mut self) -> &mut End {
         &mut self.end
     }
 
@@ -101,7 +105,7 @@ impl Connection {
     ///
     /// # Errors
     /// The connection is broken.
-    pub fn turn(&mut self, room: &mut [u8]) -> io::Result<Turn> {
+    pub fn turn<N>(&mut self, room: &mut [u8]) -> io::Result<Turn<N>> {
         for _ in 0..BLOCKS {
             let came = self.move_in(room)?;
             let went = self.move_out(room)?;
@@ -150,7 +154,7 @@ impl Connection {
                         .fill(room.get(..received.len).unwrap_or_default());
                     moved = true;
                 }
-                Err(error) if would_block(&error) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
         }
@@ -211,7 +215,7 @@ impl Connection {
                     self.outward.take(n);
                     moved = true;
                 }
-                Err(error) if would_block(&error) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Shut in this process: what others write is refused, and what the peer says still comes.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe && self.peer_talks => {
                     self.processes_talk = false;

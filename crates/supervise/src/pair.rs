@@ -1,0 +1,120 @@
+//! The pair of UNIX sockets that stands for a stream: the program has one end at its number, the other is ours.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use netchan::{relay::Sides, socket::Socket};
+use rustix::{
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    io::Errno,
+    net::{
+        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+        sockopt,
+    },
+};
+
+/// What makes a full end small: the kernel doubles it, and has a least.
+const SMALL: usize = 1;
+/// Pieces that fill such an end, and more.
+const PIECES: usize = 64;
+
+/// netchan's socket, and our end.
+pub struct Ends {
+    /// The socket.
+    pub socket: Socket,
+    end: OwnedFd,
+}
+
+impl Sides for Ends {
+    fn socket(&self) -> Option<&Socket> {
+        Some(&self.socket)
+    }
+
+    fn end(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.end.as_fd())
+    }
+}
+
+/// The program's end and its name; netchan's socket and our end.
+pub struct Pair {
+    /// For the program.
+    pub shared: OwnedFd,
+    /// What the kernel calls the program's end (SO_COOKIE): no other socket has it, ever.
+    pub name: u64,
+    /// For us.
+    pub ends: Ends,
+}
+
+impl Pair {
+    /// A pair for a socket.
+    ///
+    /// # Errors
+    /// The system's, and the socket: no descriptor is left.
+    pub fn new(socket: Socket, nonblocking: bool) -> Result<Self, (io::Error, Socket)> {
+        let make = || {
+            let kind = SocketType::STREAM;
+            let (shared, end) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+            if nonblocking {
+                fcntl_setfl(&shared, fcntl_getfl(&shared)? | OFlags::NONBLOCK)?;
+            }
+            let name = sockopt::socket_cookie(&shared)?;
+            Ok::<_, Errno>((shared, name, end))
+        };
+        match make() {
+            Ok((shared, name, end)) => Ok(Self {
+                shared,
+                name,
+                ends: Ends { socket, end },
+            }),
+            Err(error) => Err((error.into(), socket)),
+        }
+    }
+}
+
+impl Ends {
+    /// Makes the program's end readable: there is something to accept.
+    pub fn ring(&self) {
+        // One that hung up has nobody to tell.
+        let _ = send(&self.end, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+
+    /// Drops what fills the program's end ([`fill`]), and says once more that it can be written.
+    pub fn drain(&self, shared: &OwnedFd, room: usize) {
+        let _ = sockopt::set_socket_send_buffer_size(shared, room / 2); // the kernel doubles it
+        let mut bytes = [0; 4096];
+        while let Ok((1.., _)) = recv(&self.end, &mut bytes, RecvFlags::DONTWAIT) {}
+    }
+
+    /// The program reads the end, and writes no more.
+    pub fn hang_up(&self) {
+        let _ = rustix::net::shutdown(&self.end, rustix::net::Shutdown::Write); // it may have hung up
+    }
+}
+
+/// Takes back what [`Ends::ring`] said.
+pub fn hush(shared: &OwnedFd) {
+    let _ = recv(shared, &mut [0; 1], RecvFlags::DONTWAIT); // the program may have taken it
+}
+
+/// Lets the program's end be full, until its connection is there: what waits to write to it is woken then, as by a kernel. The room that it had.
+///
+/// # Errors
+/// The system's.
+pub fn fill(shared: &OwnedFd) -> io::Result<usize> {
+    let room = sockopt::socket_send_buffer_size(shared)?;
+    sockopt::set_socket_send_buffer_size(shared, SMALL)?;
+    for _ in 0..PIECES {
+        if send(
+            shared,
+            &[0; 1024],
+            SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+        )
+        .is_err()
+        {
+            break;
+        }
+    }
+    Ok(room)
+}

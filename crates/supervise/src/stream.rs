@@ -1,0 +1,369 @@
+//! A stream that the program has an end of: bound, listening, connecting, or connected.
+
+use std::{
+    collections::VecDeque,
+    io, mem,
+    net::SocketAddr,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    rc::Rc,
+};
+
+use libc::c_int;
+use netchan::{
+    errno_of as code,
+    own::Own,
+    relay::{Carried, Connection, End, Sides as _, Turn},
+    socket::{Domain, Readiness, Socket},
+};
+
+use crate::{
+    address,
+    caller::Caller,
+    pair::{Ends, Pair, fill, hush},
+    sys::{self, Answer, Call, Place},
+};
+
+/// Connections that one turn hands out.
+const CONNECTIONS: usize = 32;
+
+/// A stream of the program's.
+pub struct Stream {
+    /// Who asks.
+    listener: Rc<Own>,
+    /// The family it was made for.
+    pub domain: Domain,
+    /// What is known of our end, but of a connection.
+    seen: End,
+    state: State,
+}
+
+enum State {
+    /// It neither listens nor connects.
+    Idle(Ends),
+    Listening(Listening),
+    Connecting(Connecting),
+    Connected(Connection<Ends>),
+    /// It did not connect, and the program has not heard why.
+    Failed(Ends, Option<c_int>),
+    /// While it changes.
+    Changing,
+}
+
+struct Listening {
+    ends: Ends,
+    /// The program's end is readable.
+    is_told: bool,
+    /// Accepted, and not handed out: the program had no number for it, or gave the call up.
+    kept: VecDeque<(Socket, SocketAddr)>,
+    /// accept(2) calls that wait.
+    calls: VecDeque<Call>,
+}
+
+struct Connecting {
+    ends: Ends,
+    /// connect(2), where it waits.
+    call: Option<u64>,
+    /// Else the program's end, which is full, and the room that it had.
+    full: Option<(OwnedFd, usize)>,
+}
+
+impl Carried for Stream {
+    fn socket(&self) -> Option<&Socket> {
+        self.ends().map(|ends| &ends.socket)
+    }
+
+    fn end(&self) -> Option<BorrowedFd<'_>> {
+        self.ends()?.end()
+    }
+
+    fn end_mut(&mut self) -> &mut End {
+        match &mut self.state {
+            State::Connected(connection) => connection.end_mut(),
+            _ => &mut self.seen,
+        }
+    }
+
+    fn turn(&mut self, room: &mut [u8]) -> io::Result<Turn<(u64, Self)>> {
+        match &mut self.state {
+            State::Connected(connection) => connection.turn(room),
+            _ if self.seen.has_hung_up => Ok(Turn::Over),
+            State::Listening(_) => Ok(self.hand_out()),
+            State::Connecting(_) => Ok(self.look_whether_connected()),
+            State::Idle(_) | State::Failed(..) | State::Changing => Ok(Turn::Waits),
+        }
+    }
+
+    fn wants(&self) -> Readiness {
+        match &self.state {
+            State::Connected(connection) => connection.wants(),
+            State::Listening(listening) if !listening.is_told => Readiness::READABLE,
+            State::Connecting(_) => Readiness::WRITABLE,
+            _ => Readiness::NONE,
+        }
+    }
+}
+
+impl Stream {
+    /// One that was made just now.
+    pub fn new(listener: &Rc<Own>, domain: Domain, ends: Ends) -> Self {
+        Self {
+            listener: listener.clone(),
+            domain,
+            seen: End::default(),
+            state: State::Idle(ends),
+        }
+    }
+
+    fn ends(&self) -> Option<&Ends> {
+        match &self.state {
+            State::Idle(ends) | State::Failed(ends, _) => Some(ends),
+            State::Listening(listening) => Some(&listening.ends),
+            State::Connecting(connecting) => Some(&connecting.ends),
+            State::Connected(connection) => Some(connection.sides()),
+            State::Changing => None,
+        }
+    }
+
+    /// listen(2). Said again it changes the backlog.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn listen(&mut self, backlog: usize) -> Result<(), c_int> {
+        let socket = self.socket().ok_or(libc::EINVAL)?;
+        socket.listen(backlog).map_err(|error| code(&error))?;
+        self.state = match mem::replace(&mut self.state, State::Changing) {
+            State::Idle(ends) => State::Listening(Listening {
+                ends,
+                is_told: false,
+                kept: VecDeque::new(),
+                calls: VecDeque::new(),
+            }),
+            other => other,
+        };
+        Ok(())
+    }
+
+    /// connect(2). `None`: the call waits for its answer.
+    pub fn connect(
+        &mut self,
+        to: SocketAddr,
+        call: &Call,
+        file: OwnedFd,
+        waits: bool,
+    ) -> Option<Answer> {
+        let (State::Idle(_) | State::Connecting(_) | State::Connected(_)) = &self.state else {
+            return Some(Answer::Error(libc::EISCONN));
+        };
+        let socket = self.socket()?;
+        let error = match socket.connect(to) {
+            Ok(()) => None,
+            Err(error) => Some(code(&error)),
+        };
+        let is_first = matches!(self.state, State::Idle(_));
+        match (error, is_first) {
+            (None | Some(libc::EINPROGRESS), true) => {}
+            (Some(libc::EALREADY), false) if waits => {
+                if let State::Connecting(connecting) = &mut self.state {
+                    connecting.call = Some(call.id);
+                }
+                return None;
+            }
+            (error, _) => return Some(error.map_or(Answer::Value(0), Answer::Error)),
+        }
+        let State::Idle(ends) = mem::replace(&mut self.state, State::Changing) else {
+            return None;
+        };
+        let full = match waits {
+            true => None,
+            false => fill(&file).ok().map(|room| (file, room)),
+        };
+        self.state = State::Connecting(Connecting {
+            ends,
+            call: waits.then_some(call.id),
+            full,
+        });
+        (!waits).then_some(Answer::Error(libc::EINPROGRESS))
+    }
+
+    fn look_whether_connected<N>(&mut self) -> Turn<N> {
+        let State::Connecting(connecting) = &self.state else {
+            return Turn::Waits;
+        };
+        let outcome = match connecting.ends.socket.connect_again() {
+            Some(Err(error)) => code(&error),
+            Some(Ok(())) | None => 0,
+        };
+        if matches!(outcome, libc::EINPROGRESS | libc::EALREADY) {
+            return Turn::Waits;
+        }
+        let State::Connecting(Connecting { ends, call, full }) =
+            mem::replace(&mut self.state, State::Changing)
+        else {
+            return Turn::Waits;
+        };
+        let is_there = matches!(outcome, 0 | libc::EISCONN);
+        if !is_there && call.is_none() {
+            ends.hang_up();
+        }
+        if let Some((shared, room)) = full {
+            ends.drain(&shared, room);
+        }
+        if let Some(id) = call {
+            let answer = match is_there {
+                true => Answer::Value(0),
+                false => Answer::Error(outcome),
+            };
+            let _ = sys::answer(self.listener.as_fd(), id, answer); // given up: it asks again
+        }
+        self.state = match (is_there, call) {
+            (true, _) => State::Connected(Connection::new(ends)),
+            (false, Some(_)) => State::Idle(ends),
+            (false, None) => State::Failed(ends, Some(outcome)),
+        };
+        Turn::Again
+    }
+
+    /// SO_ERROR of one that did not connect; `None`: its socket says.
+    pub fn take_error(&mut self) -> Option<c_int> {
+        match &mut self.state {
+            State::Failed(_, error) => Some(error.take().unwrap_or(0)),
+            State::Connecting(_) => Some(0),
+            _ => None,
+        }
+    }
+
+    /// accept(2): `Ok(None)`: the call waits.
+    ///
+    /// # Errors
+    /// The errno that it is answered.
+    pub fn accept(
+        &mut self,
+        call: &Call,
+        file: &OwnedFd,
+        waits: bool,
+    ) -> Result<Option<(u64, Self)>, c_int> {
+        let listener = self.listener.clone();
+        let domain = self.domain;
+        let State::Listening(listening) = &mut self.state else {
+            return Err(libc::EINVAL);
+        };
+        let given = match listening
+            .calls
+            .is_empty()
+            .then(|| listening.next())
+            .flatten()
+        {
+            Some(connection) => listening.give(&listener, call, domain, connection),
+            None if waits => {
+                listening.calls.push_back(*call);
+                Ok(None)
+            }
+            None => Err(libc::EAGAIN),
+        };
+        if listening.is_told && !listening.has_more() {
+            hush(file);
+            listening.is_told = false;
+        }
+        given
+    }
+
+    /// Answers calls that wait, and tells the program of what is left.
+    fn hand_out(&mut self) -> Turn<(u64, Self)> {
+        let State::Listening(listening) = &mut self.state else {
+            return Turn::Waits;
+        };
+        let mut streams = Vec::new();
+        while streams.len() < CONNECTIONS
+            && let Some(call) = listening.calls.front().copied()
+        {
+            if !sys::still_waits(self.listener.as_fd(), call.id) {
+                listening.calls.pop_front();
+                continue;
+            }
+            let Some(connection) = listening.next() else {
+                break;
+            };
+            listening.calls.pop_front();
+            match listening.give(&self.listener, &call, self.domain, connection) {
+                Ok(given) => streams.extend(given),
+                Err(code) => {
+                    let _ = sys::answer(self.listener.as_fd(), call.id, Answer::Error(code)); // given up
+                }
+            }
+        }
+        if listening.calls.is_empty() && !listening.is_told && listening.has_more() {
+            listening.ends.ring();
+            listening.is_told = true;
+        }
+        match streams.is_empty() {
+            true => Turn::Waits,
+            false => Turn::Accepted(streams),
+        }
+    }
+}
+
+impl Listening {
+    fn has_more(&self) -> bool {
+        !self.kept.is_empty() || self.ends.socket.readiness().contains(Readiness::READABLE)
+    }
+
+    fn next(&mut self) -> Option<(Socket, SocketAddr)> {
+        let kept = self.kept.pop_front();
+        kept.or_else(|| self.ends.socket.accept().ok())
+    }
+
+    /// Gives a connection to a call. `Ok(None)`: the call was given up, and the connection is kept.
+    fn give(
+        &mut self,
+        listener: &Rc<Own>,
+        call: &Call,
+        domain: Domain,
+        (socket, peer): (Socket, SocketAddr),
+    ) -> Result<Option<(u64, Stream)>, c_int> {
+        let flags = match call.number == libc::SYS_accept4 {
+            true => call.int(3),
+            false => 0,
+        };
+        let pair = match Pair::new(socket, flags & libc::SOCK_NONBLOCK != 0) {
+            Ok(pair) => pair,
+            Err((error, socket)) => {
+                self.kept.push_front((socket, peer));
+                return Err(code(&error));
+            }
+        };
+        let caller = Caller::of(listener.as_fd(), call).map_err(|error| code(&error));
+        let told = caller.and_then(|caller| {
+            let name = address::write(peer, domain);
+            caller.give_back(&name, call.pointer(1), call.pointer(2))
+        });
+        let place = Place::Returned {
+            closes: flags & libc::SOCK_CLOEXEC != 0,
+        };
+        let given = told.and_then(|()| {
+            sys::give(listener.as_fd(), call.id, pair.shared.as_fd(), place)
+                .map_err(|error| code(&error))
+        });
+        match given {
+            Ok(()) => {
+                let mut stream = Stream::new(listener, domain, pair.ends);
+                stream.is_connected();
+                Ok(Some((pair.name, stream)))
+            }
+            Err(code) => {
+                self.kept.push_front((pair.ends.socket, peer));
+                match code {
+                    libc::ENOENT => Ok(None),
+                    code => Err(code),
+                }
+            }
+        }
+    }
+}
+
+impl Stream {
+    fn is_connected(&mut self) {
+        if let State::Idle(ends) = mem::replace(&mut self.state, State::Changing) {
+            self.state = State::Connected(Connection::new(ends));
+        }
+    }
+}
