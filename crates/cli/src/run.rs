@@ -86,6 +86,10 @@ pub struct Arguments {
     /// Make 127.0.0.0/8 and ::1 the program's own, on its stack: for programs that talk to themselves
     #[arg(long)]
     pub loopback: bool,
+    /// Keep the stack in this process, and answer the program's calls about TCP sockets from here: for servers that go into the background, and as
+    /// always for programs that make their system calls themselves (static ones, Go's)
+    #[arg(long)]
+    pub supervise: bool,
     /// Give up all rights but those of this user, named or by number, once the links are open (no_new_privs goes with it)
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
@@ -146,7 +150,7 @@ pub fn run(arguments: &Arguments, log: &log::Flags) -> Outcome {
     for name in FOR_THE_PROGRAM.into_iter().chain(OPTIONS.map(|o| o.0)) {
         command.env_remove(name); // what an outer `netchan run` had asked for
     }
-    if means == Means::Supervision {
+    if means == Means::Supervision || arguments.supervise {
         return supervised::run(supervised::Plan {
             command,
             settings,

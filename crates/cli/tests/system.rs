@@ -28,6 +28,8 @@ mod pings;
 mod sandbox;
 #[path = "../../../lab/tests/skips/mod.rs"]
 mod skips;
+#[path = "system/supervised.rs"]
+mod supervised;
 #[path = "system/top.rs"]
 mod top;
 #[path = "system/users.rs"]

@@ -98,14 +98,11 @@ impl Caller {
         Ok(address::read(&bytes))
     }
 
-    /// Writes what a call gives back where `at` says, as much as there is room for, and how long it is where `len_at` says. Nowhere, if `at` is NULL.
+    /// Writes what a call gives back where `at` says, as much as there is room for, and how long it is where `len_at` says.
     ///
     /// # Errors
     /// EFAULT; EINVAL: the room is less than none.
     pub fn give_back(&self, bytes: &[u8], at: u64, len_at: u64) -> Result<(), c_int> {
-        if at == 0 {
-            return Ok(());
-        }
         let room = self.room(len_at)?;
         self.write(at, bytes.get(..room).unwrap_or(bytes))?;
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);

@@ -228,19 +228,20 @@ impl Desk {
         }
         first(&socket).map_err(failed)?;
         let flags = named.caller.flags(call.int(0));
-        let pair = Pair::new(socket, flags.contains(OFlags::NONBLOCK));
-        let pair = pair.map_err(|(error, _)| code(&error))?;
+        let pair = Pair::new(flags.contains(OFlags::NONBLOCK)).map_err(failed)?;
+        let name = pair.name;
+        let (shared, ends) = pair.of(socket);
         let place = Place::At {
             fd: call.int(0),
             closes: flags.contains(OFlags::CLOEXEC),
         };
-        sys::give(self.listener.as_fd(), call.id, pair.shared.as_fd(), place).map_err(failed)?;
-        let stream = Stream::new(&self.listener, domain, pair.ends);
-        self.relay.add(pair.name, stream).map_err(failed)?;
+        sys::give(self.listener.as_fd(), call.id, shared.as_fd(), place).map_err(failed)?;
+        let stream = Stream::idle(&self.listener, domain, ends);
+        self.relay.add(name, stream).map_err(failed)?;
         Ok(Named {
             caller: Caller::of(self.listener.as_fd(), call).map_err(failed)?,
-            file: pair.shared,
-            name: pair.name,
+            file: shared,
+            name,
         })
     }
 

@@ -5,7 +5,7 @@
 //! all others are the kernel's, and cost nothing. A TCP socket whose address is netchan's becomes one end of a pair of UNIX sockets, at the number that it
 //! had: bytes, readiness, fork(2), exec(2) and descriptor passing are as the kernel has them. [`netchan::relay`] carries the bytes.
 //!
-//! The stack is in the process that calls [`run`]. It outlives the program as long as a process that the program started has the filter.
+//! The stack is in the process that calls [`run`], which goes on as long as one of the processes that the program has started.
 //!
 //! Not there: datagram sockets and what is no TCP are the kernel's; MSG_OOB; a reset reads as an end; numbers that were duplicated, or put into an epoll
 //! set, before bind, connect or listen.
@@ -19,8 +19,8 @@ mod stream;
 mod sys;
 
 use std::{
-    io,
-    os::fd::AsRawFd,
+    fs, io,
+    os::fd::{AsRawFd, OwnedFd},
     process::{Command, ExitStatus},
     sync::mpsc,
     thread,
@@ -29,7 +29,14 @@ use std::{
 
 use libc::pollfd;
 use netchan::{Net, environment::Kernels, own::Own};
-use rustix::thread::set_no_new_privs;
+use rustix::{
+    io::Errno,
+    process::{
+        Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal,
+        set_child_subreaper, wait,
+    },
+    thread::set_no_new_privs,
+};
 
 use self::calls::Desk;
 
@@ -39,7 +46,7 @@ const CALLS: usize = 64;
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// Runs a program, and all that it starts, on `net`; but for the addresses that stay with the kernel. `prepare` runs in the thread that starts it, ahead of
-/// it: rights that this thread gives up are not the program's. `started` gets its process id.
+/// it: rights that this thread gives up are not the program's. `started` gets the program, once it is served.
 ///
 /// # Errors
 /// What `prepare` says; the kernel's, where it cannot be asked (seccomp, pidfd_getfd) or the program cannot be started.
@@ -48,34 +55,83 @@ pub fn run(
     kernels: Kernels,
     mut command: Command,
     prepare: impl FnOnce() -> io::Result<()> + Send + 'static,
-    started: impl FnOnce(u32),
+    started: impl FnOnce(Program),
 ) -> io::Result<ExitStatus> {
-    let (told, hears) = mpsc::channel::<io::Result<(Own, u32)>>();
+    set_child_subreaper(Some(getpid()))?;
+    let (told, hears) = mpsc::channel::<io::Result<(Own, OwnedFd)>>();
     let starter = thread::Builder::new().name("netchan-program".into());
     // A thread of its own: the filter is for it, and what it starts.
     let program = starter.spawn(move || {
         let begun = prepare()
             .and_then(|()| Ok(set_no_new_privs(true)?))
             .and_then(|()| sys::listen(&mut filter::program()))
-            .and_then(|listener| Ok((listener, command.spawn()?)));
-        let (listener, mut child) = match begun {
+            .and_then(|listener| {
+                let child = command.spawn()?;
+                let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+                Ok((listener, process, child))
+            });
+        let (listener, process, mut child) = match begun {
             Ok(begun) => begun,
             Err(error) => {
                 let _ = told.send(Err(error)); // it waits for that
                 return None;
             }
         };
-        let _ = told.send(Ok((listener, child.id()))); // it waits for that
-        Some(child.wait())
+        let _ = told.send(Ok((listener, process))); // it waits for that
+        let ended = child.wait();
+        // What it left in the background is this process's child by now.
+        while !matches!(wait(WaitOptions::empty()), Err(Errno::CHILD)) {}
+        Some(ended)
     })?;
-    let (listener, id) = hears.recv().map_err(io::Error::other)??;
-    started(id);
+
+    let (listener, process) = hears.recv().map_err(io::Error::other)??;
     let mut desk = Desk::new(net.clone(), kernels, listener)?;
+    started(Program { process });
     serve(&mut desk)?;
     drop(desk);
     net.drain(DRAIN);
     let ended = program.join().ok().flatten();
     ended.unwrap_or_else(|| Err(io::ErrorKind::Other.into()))
+}
+
+/// A program that runs.
+#[derive(Debug)]
+pub struct Program {
+    process: OwnedFd,
+}
+
+impl Program {
+    /// Sends it a signal; once it has ended, to what it has left in the background.
+    pub fn signal(&self, signal: Signal) {
+        if pidfd_send_signal(&self.process, signal).is_err() {
+            for process in children() {
+                let _ = pidfd_send_signal(process, signal); // it has ended
+            }
+        }
+    }
+}
+
+/// The children of this process: with [`set_child_subreaper`] those are also what the program left.
+fn children() -> Vec<OwnedFd> {
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten();
+    let lists = threads.flatten().map(|thread| {
+        let list = fs::read_to_string(thread.path().join("children"));
+        list.unwrap_or_default()
+    });
+    let numbers: Vec<i32> = lists
+        .flat_map(|list| {
+            let words = list.split_whitespace().map(str::parse);
+            words.flatten().collect::<Vec<_>>()
+        })
+        .collect();
+    let own = format!("PPid:\t{}", std::process::id());
+    let open = |number: i32| {
+        let process = pidfd_open(Pid::from_raw(number)?, PidfdFlags::empty()).ok()?;
+        // Numbers of processes are used again.
+        let status = fs::read_to_string(format!("/proc/{number}/status")).ok()?;
+        status.lines().any(|line| line == own).then_some(process)
+    };
+    numbers.into_iter().filter_map(open).collect()
 }
 
 /// Serves until no process has the filter any more.

@@ -8,7 +8,6 @@ use std::{
 use netchan::{relay::Sides, socket::Socket};
 use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
-    io::Errno,
     net::{
         AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
         sockopt,
@@ -37,39 +36,34 @@ impl Sides for Ends {
     }
 }
 
-/// The program's end and its name; netchan's socket and our end.
+/// A pair, before it is known whose it is.
 pub struct Pair {
     /// For the program.
     pub shared: OwnedFd,
     /// What the kernel calls the program's end (SO_COOKIE): no other socket has it, ever.
     pub name: u64,
-    /// For us.
-    pub ends: Ends,
+    end: OwnedFd,
 }
 
 impl Pair {
-    /// A pair for a socket.
+    /// A pair whose program's end waits, or does not.
     ///
     /// # Errors
-    /// The system's, and the socket: no descriptor is left.
-    pub fn new(socket: Socket, nonblocking: bool) -> Result<Self, (io::Error, Socket)> {
-        let make = || {
-            let kind = SocketType::STREAM;
-            let (shared, end) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-            if nonblocking {
-                fcntl_setfl(&shared, fcntl_getfl(&shared)? | OFlags::NONBLOCK)?;
-            }
-            let name = sockopt::socket_cookie(&shared)?;
-            Ok::<_, Errno>((shared, name, end))
-        };
-        match make() {
-            Ok((shared, name, end)) => Ok(Self {
-                shared,
-                name,
-                ends: Ends { socket, end },
-            }),
-            Err(error) => Err((error.into(), socket)),
+    /// The system's: no descriptor is left.
+    pub fn new(nonblocking: bool) -> io::Result<Self> {
+        let kind = SocketType::STREAM;
+        let (shared, end) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+        if nonblocking {
+            fcntl_setfl(&shared, fcntl_getfl(&shared)? | OFlags::NONBLOCK)?;
         }
+        let name = sockopt::socket_cookie(&shared)?;
+        Ok(Self { shared, name, end })
+    }
+
+    /// It stands for this socket: the program's end, and ours.
+    pub fn of(self, socket: Socket) -> (OwnedFd, Ends) {
+        let end = self.end;
+        (self.shared, Ends { socket, end })
     }
 }
 

@@ -104,13 +104,17 @@ impl Carried for Stream {
 }
 
 impl Stream {
-    /// One that was made just now.
-    pub fn new(listener: &Rc<Own>, domain: Domain, ends: Ends) -> Self {
+    /// One that neither listens nor connects.
+    pub fn idle(listener: &Rc<Own>, domain: Domain, ends: Ends) -> Self {
+        Self::new(listener, domain, State::Idle(ends))
+    }
+
+    fn new(listener: &Rc<Own>, domain: Domain, state: State) -> Self {
         Self {
             listener: listener.clone(),
             domain,
             seen: End::default(),
-            state: State::Idle(ends),
+            state,
         }
     }
 
@@ -247,6 +251,9 @@ impl Stream {
         let State::Listening(listening) = &mut self.state else {
             return Err(libc::EINVAL);
         };
+        if flags(call) & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+            return Err(libc::EINVAL);
+        }
         let given = match listening
             .calls
             .is_empty()
@@ -302,6 +309,26 @@ impl Stream {
     }
 }
 
+impl Drop for Stream {
+    /// The program's end was shut: what waits for it ends, as in a kernel.
+    fn drop(&mut self) {
+        let (calls, code) = match &mut self.state {
+            State::Listening(listening) => {
+                let calls = listening.calls.drain(..).map(|call| call.id);
+                (calls.collect::<Vec<_>>(), libc::EINVAL)
+            }
+            State::Connecting(connecting) => {
+                let calls = connecting.call.take();
+                (calls.into_iter().collect(), libc::ECONNABORTED)
+            }
+            _ => return,
+        };
+        for id in calls {
+            let _ = sys::answer(self.listener.as_fd(), id, Answer::Error(code)); // given up
+        }
+    }
+}
+
 impl Listening {
     fn has_more(&self) -> bool {
         !self.kept.is_empty() || self.ends.socket.readiness().contains(Readiness::READABLE)
@@ -320,37 +347,29 @@ impl Listening {
         domain: Domain,
         (socket, peer): (Socket, SocketAddr),
     ) -> Result<Option<(u64, Stream)>, c_int> {
-        let flags = match call.number == libc::SYS_accept4 {
-            true => call.int(3),
-            false => 0,
-        };
-        let pair = match Pair::new(socket, flags & libc::SOCK_NONBLOCK != 0) {
-            Ok(pair) => pair,
-            Err((error, socket)) => {
-                self.kept.push_front((socket, peer));
-                return Err(code(&error));
+        let flags = flags(call);
+        let give = || {
+            let pair = Pair::new(flags & libc::SOCK_NONBLOCK != 0).map_err(|e| code(&e))?;
+            let caller = Caller::of(listener.as_fd(), call).map_err(|e| code(&e))?;
+            if call.pointer(1) != 0 {
+                let name = address::write(peer, domain);
+                caller.give_back(&name, call.pointer(1), call.pointer(2))?;
             }
+            let place = Place::Returned {
+                closes: flags & libc::SOCK_CLOEXEC != 0,
+            };
+            let given = sys::give(listener.as_fd(), call.id, pair.shared.as_fd(), place);
+            given.map(|()| pair).map_err(|e| code(&e))
         };
-        let caller = Caller::of(listener.as_fd(), call).map_err(|error| code(&error));
-        let told = caller.and_then(|caller| {
-            let name = address::write(peer, domain);
-            caller.give_back(&name, call.pointer(1), call.pointer(2))
-        });
-        let place = Place::Returned {
-            closes: flags & libc::SOCK_CLOEXEC != 0,
-        };
-        let given = told.and_then(|()| {
-            sys::give(listener.as_fd(), call.id, pair.shared.as_fd(), place)
-                .map_err(|error| code(&error))
-        });
-        match given {
-            Ok(()) => {
-                let mut stream = Stream::new(listener, domain, pair.ends);
-                stream.is_connected();
-                Ok(Some((pair.name, stream)))
+        match give() {
+            Ok(pair) => {
+                let name = pair.name;
+                let (_, ends) = pair.of(socket);
+                let connected = State::Connected(Connection::new(ends));
+                Ok(Some((name, Stream::new(listener, domain, connected))))
             }
             Err(code) => {
-                self.kept.push_front((pair.ends.socket, peer));
+                self.kept.push_front((socket, peer));
                 match code {
                     libc::ENOENT => Ok(None),
                     code => Err(code),
@@ -360,10 +379,10 @@ impl Listening {
     }
 }
 
-impl Stream {
-    fn is_connected(&mut self) {
-        if let State::Idle(ends) = mem::replace(&mut self.state, State::Changing) {
-            self.state = State::Connected(Connection::new(ends));
-        }
+/// The flags of an accept4(2).
+fn flags(call: &Call) -> c_int {
+    match call.number == libc::SYS_accept4 {
+        true => call.int(3),
+        false => 0,
     }
 }

@@ -12,7 +12,8 @@ use netchan::{
     environment::Kernels,
     log::Verbosity,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use netchan_supervise::Program;
+use rustix::process::Signal;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
     iterator::Signals,
@@ -77,21 +78,20 @@ pub fn run(plan: Plan) -> Result<(), Failure> {
     };
     let signals = Signals::new(SIGNALS).map_err(at("signals"))?;
     let name = command.get_program().to_string_lossy().into_owned();
-    let started = |id| pass_on(signals, id);
+    let started = |program| pass_on(signals, program);
     let ended = netchan_supervise::run(&net, kernels, command, prepare, started);
     drop(net);
     end_as(ended.map_err(at(name))?)
 }
 
 /// Passes signals on to the program. What the terminal sends both have got.
-fn pass_on(mut signals: Signals, program: u32) {
-    let program = i32::try_from(program).ok().and_then(Pid::from_raw);
+fn pass_on(mut signals: Signals, program: Program) {
     let _ = thread::Builder::new()
         .name("netchan-signals".into())
         .spawn(move || {
             for number in signals.forever() {
-                if let (Some(program), Some(signal)) = (program, Signal::from_named_raw(number)) {
-                    let _ = kill_process(program, signal); // it has ended
+                if let Some(signal) = Signal::from_named_raw(number) {
+                    program.signal(signal);
                 }
             }
         });

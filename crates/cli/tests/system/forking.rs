@@ -39,6 +39,8 @@ struct Server {
     question: &'static str,
     /// What netchan says.
     says: &'static str,
+    /// More options of `netchan run`.
+    options: &'static str,
 }
 
 const HTTP: &str = "GET / HTTP/1.0\\r\\n\\r\\n";
@@ -67,6 +69,7 @@ const fn server(
         kind: "tcp",
         question: HTTP,
         says: "",
+        options: "",
     }
 }
 
@@ -74,6 +77,12 @@ impl Server {
     const fn refused(mut self, says: &'static str) -> Self {
         self.wanted = "refused";
         self.says = says;
+        self
+    }
+
+    /// Its stack is in another process.
+    const fn supervised(mut self) -> Self {
+        self.options = "--supervise ";
         self
     }
 
@@ -96,6 +105,7 @@ impl Server {
         let Self {
             prepare,
             command,
+            options,
             wanted,
             kind,
             question,
@@ -104,7 +114,7 @@ impl Server {
         let output = script(
             self.name,
             &format!(
-                "chmod 755 .; {ASK}{prepare}\n$RUN {command} > log 2>&1 & S=$!\n\
+                "chmod 755 .; {ASK}{prepare}\n${{RUN%--}}{options}-- {command} > log 2>&1 & S=$!\n\
                  await python3 try.py {wanted} {kind} '{question}'; python3 try.py {wanted} {kind} '{question}'\n\
                  kill $S; [ -e pid ] && kill $(cat pid); wait $S\n\
                  [ $(wc -c < log) -lt 50000 ] && echo a short log; head -c 3000 log"
@@ -134,6 +144,12 @@ fn haproxy_serves_and_as_master_is_refused() {
     server("haproxy-w", needs, HAPROXY, "haproxy -W -f ha.cfg")
         .refused("has become another program")
         .run();
+    for (name, command) in [
+        ("haproxy-w-supervised", "haproxy -W -f ha.cfg"),
+        ("haproxy-d-supervised", "haproxy -D -p pid -f ha.cfg"),
+    ] {
+        server(name, needs, HAPROXY, command).supervised().run();
+    }
 }
 
 /// Its stack ends with the process that goes away; nothing answers on what is left of the link.
