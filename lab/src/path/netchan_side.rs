@@ -232,6 +232,17 @@ impl NetchanPair {
 }
 
 impl NetchanPair {
+    /// A client whose SYN has left. It takes back quick acknowledgments behind connect, which forgets what was said of them before, as in Linux.
+    fn connecting(&self) -> io::Result<Socket> {
+        let client = Socket::new(&self.client_net, Domain::V4, Kind::Stream)?;
+        match client.connect(self.short_address) {
+            Err(e) if not_yet(&e) => {}
+            other => return other.and(Err(ErrorKind::AlreadyExists.into())),
+        }
+        client.set_option(SocketOption::QuickAck(false))?;
+        Ok(client)
+    }
+
     /// A microsecond later a connection, a byte there, a byte back, closed by both; in single steps, as the peer is driven, so that no poll finds nothing:
     /// each call turns its own side. What the last FIN leads to is done with the next connection's handshake.
     ///
@@ -240,8 +251,7 @@ impl NetchanPair {
     /// response and FIN). Six segments, as with the peer.
     pub(crate) fn short_connection(&mut self, byte: u8) -> io::Result<()> {
         self.clock.advance(Duration::from_micros(1));
-        let client = Socket::new(&self.client_net, Domain::V4, Kind::Stream)?;
-        client.set_option(SocketOption::QuickAck(false))?;
+        let client = self.connecting()?;
         let mut buffer = [byte; 8];
         let mut accepted = None;
         let mut accept = || match self.short.accept() {
@@ -252,6 +262,7 @@ impl NetchanPair {
             Err(e) if not_yet(&e) => Ok(()),
             Err(e) => Err(e),
         };
+        accept()?;
         in_turns(|| client.connect(self.short_address), &mut accept)?;
         client.send(&[IoSlice::new(&buffer[..1])], None)?;
         accept()?;
@@ -273,12 +284,7 @@ impl NetchanPair {
         let mut buffer = [byte; 8];
         let mut clients = Vec::with_capacity(CROWD);
         for _ in 0..CROWD {
-            let client = Socket::new(client_net, Domain::V4, Kind::Stream)?;
-            client.set_option(SocketOption::QuickAck(false))?;
-            match client.connect(self.short_address) {
-                Err(e) if not_yet(&e) => clients.push(client),
-                other => return other.and(Err(ErrorKind::AlreadyExists.into())),
-            }
+            clients.push(self.connecting()?);
         }
         server_net.poll();
         for client in &clients {
