@@ -348,7 +348,9 @@ impl Socket {
         options.begins_anew();
         stream.connect(self.stack(), remote, &options, fast)?;
         options.is_connected();
-        if let Some(local) = stream.local(self.stack()) {
+        if options.binding().is_some()
+            && let Some(local) = stream.local(self.stack())
+        {
             self.stands_at(&options, local.ip());
         }
         if fast && stream.is_held(self.stack()) {
