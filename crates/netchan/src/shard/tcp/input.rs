@@ -7,17 +7,20 @@ use proto::{
     wire::{
         checksum,
         ipv4::Protocol,
-        tcp::{Header, RunKey, SeqNum},
+        tcp::{Flags, Header, RunKey, SeqNum},
     },
 };
 
-use super::{Shard, events::RARE};
+use super::{Shard, TcpSocket, events::RARE};
 use crate::{
     counters::Counter,
     flow::{FlowKey, Tuple},
     packet::{Hint, Packet},
     shard::{Addresses, ReceiveBatch, memory::Refusal, read_addresses, time_wait},
 };
+
+/// Where the low eight flags stand in a TCP header.
+const FLAGS_AT: usize = 13;
 
 /// The TTL or hop limit of an IP packet, whose header has been checked.
 fn hops_of(packet: &[u8]) -> u8 {
@@ -43,10 +46,14 @@ impl ReceiveBatch<'_> {
         shard.count(Counter::TcpIn);
         let upper = usize::from(packet.meta.upper);
         let bytes = packet.bytes();
-        // Nearly always it is for the same connection as the last one, and its header has one of two layouts.
-        if let Some(socket) = shard.tcp.get(shard.recent)
-            && socket.tuple().names(bytes, upper)
-            && !socket.detached_flow
+        // Nearly always it is for the same connection as the last one, or for another that is open, and its header has one of two layouts.
+        let socket = match shard.tcp.get(shard.recent) {
+            Some(socket) if socket.tuple().names(bytes, upper) && !socket.detached_flow => {
+                Some(socket)
+            }
+            _ => shard.turn_to(packet.meta.flow, bytes, upper),
+        };
+        if let Some(socket) = socket
             && socket.auth.is_none()
             && let Some(segment) = bytes.get(upper..)
             && (packet.meta.checksum_verified.get() || socket.template.is_valid(segment))
@@ -68,6 +75,28 @@ impl ReceiveBatch<'_> {
 }
 
 impl Shard {
+    /// The connection of a packet that is not the last one's, which it is from now on. What has a SYN, and mostly begins one, is not looked for.
+    #[inline(never)]
+    fn turn_to(&mut self, flow: u32, bytes: &[u8], upper: usize) -> Option<&TcpSocket> {
+        let flags = *bytes.get(upper + FLAGS_AT)?;
+        if Flags(flags.into()).contains(Flags::SYN) {
+            return None;
+        }
+        let found = self.find_tuple(flow, &Tuple::of_received(bytes, upper)?)?;
+        self.recent = time_wait::split(found).ok()?;
+        self.tcp.get(self.recent)
+    }
+
+    /// [`Shard::find_tuple`], which has nothing to do where [`Self::turn_to`] found it already.
+    #[inline]
+    fn find_of_packet(&self, flow: u32, tuple: &Tuple) -> Option<u32> {
+        let is_recent = |s: &TcpSocket| s.tuple() == tuple && !s.detached_flow;
+        if self.tcp.get(self.recent).is_some_and(is_recent) {
+            return Some(self.recent);
+        }
+        self.find_tuple(flow, tuple)
+    }
+
     /// A segment for whatever connection, with whatever header.
     #[inline(never)]
     fn any_tcp_input(&mut self, mut packet: Packet, now: Instant) {
@@ -85,7 +114,7 @@ impl Shard {
         let Ok((header, text)) = Header::parse(segment) else {
             return self.count(Counter::DropTcpHeader);
         };
-        let found = self.find_tuple(packet.meta.flow, &tuple);
+        let found = self.find_of_packet(packet.meta.flow, &tuple);
         if found.is_none()
             && let Some(shard) = self.moved_to(packet.meta.flow, &tuple.tcp_key())
         {
