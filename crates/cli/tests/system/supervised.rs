@@ -24,7 +24,7 @@ fn a_static_program_has_the_kernels_calls() {
         "static",
         &format!(
             "for f in '{sources}'/*.c; do case ${{f##*/}} in peer.c|count.c|sweep.c|states.c|*sequence*) ;; *) set -- \"$@\" $f;; esac; done\n\
-             cc -static -O1 -w -o calls \"$@\" -lpthread || exit 1; cc -O1 -w -o peer '{sources}'/peer.c -lpthread || exit 1\n\
+             cc -static -O1 -w -o calls \"$@\" -lpthread ; cc -O1 -w -o peer '{sources}'/peer.c -lpthread\n\
              ./peer 10.7.8.1 > up & P=$!; await grep -q ready up\n\
              $RUN ./calls 10.7.8.1 kernel waiting descriptors ends threads processes signals numbers; echo ended $?; kill $P"
         ),
@@ -130,8 +130,7 @@ fn go_serves_and_asks() {
     }
     let output = script(
         "go",
-        "cat > go.mod <<'END'\nmodule try\ngo 1.19\nEND\n\
-         cat > main.go <<'END'\n\
+        "cat > main.go <<'END'\n\
 package main\n\
 import (\"crypto/sha256\"; \"fmt\"; \"io\"; \"net/http\"; \"os\")\n\
 func main() {\n\
@@ -145,9 +144,9 @@ func main() {\n\
   fmt.Println(http.ListenAndServe(\":8\", nil))\n\
 }\n\
 END\n\
-         export GOFLAGS=-mod=mod GOTOOLCHAIN=local; head -c 9000000 /dev/urandom > body; sum=$(sha256sum < body | cut -c1-64)\n\
+         export GO111MODULE=off GOTOOLCHAIN=local; head -c 9000000 /dev/urandom > body; sum=$(sha256sum < body | cut -c1-64)\n\
          printf 'HTTP/1.0 200 OK\\r\\n\\r\\nhello' > answer\n\
-         for cgo in 0 1; do CGO_ENABLED=$cgo go build -o try . || exit 1\n\
+         for cgo in 0 1; do CGO_ENABLED=$cgo go build -o try main.go 2>&1\n\
          $RUN ./try > /dev/null 2>&1 & S=$!\n\
          ask() { [ \"$(curl -s -m 20 --data-binary @body http://10.7.8.2:8/)\" = $sum ]; }; await ask\n\
          for i in 1 2 3 4; do (ask && echo same) & Q=\"$Q $!\"; done; wait $Q; Q=; kill $S; wait $S; echo ended $?\n\
