@@ -28,7 +28,7 @@ fn say_what_ends() {
     if children::has_children() {
         let own = process::own_id();
         sys::complain(&format!(
-            "netchan: process {own} ends, and with it the sockets that it made before fork(): its children go on without them: a server has to stay in the foreground\n"
+            "netchan: process {own} ends, and with it the sockets that it made before fork(): its children go on without them: a server has to stay in the foreground, or run with --supervise\n"
         ));
     }
 }

@@ -70,7 +70,7 @@ impl Pair {
 impl Ends {
     /// Makes the program's end readable: there is something to accept.
     pub fn ring(&self) {
-        // One that hung up has nobody to tell.
+        // One that hung up is told nothing.
         let _ = send(&self.end, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 

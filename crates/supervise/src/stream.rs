@@ -28,7 +28,7 @@ const CONNECTIONS: usize = 32;
 
 /// A stream of the program's.
 pub struct Stream {
-    /// Who asks.
+    /// Where calls come from, and are answered.
     listener: Rc<Own>,
     /// The family it was made for.
     pub domain: Domain,

@@ -1,3 +1,5 @@
+//! Which addresses stay with the kernel.
+
 use super::{Kernels, Prefix};
 use crate::environment::{KERNEL, LOOPBACK};
 
