@@ -42,6 +42,8 @@ use self::calls::Desk;
 
 /// Calls that are answered before the streams are looked at again.
 const CALLS: usize = 64;
+/// Steps after which calls are looked for, though no wait said that there is one.
+const UNSEEN: u32 = 4;
 /// How long peers have for what was sent, once the program has ended.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -136,10 +138,17 @@ fn children() -> Vec<OwnedFd> {
 
 /// Serves until no process has the filter any more.
 fn serve(desk: &mut Desk) -> io::Result<()> {
+    let mut unseen = 0;
     loop {
         let mut fds = [asks(desk)];
         desk.relay.step(&mut fds, None)?;
         let mut seen = fds[0].revents;
+        // A wait that is woken does not look.
+        unseen = if seen == 0 { unseen + 1 } else { 0 };
+        if unseen >= UNSEEN {
+            unseen = 0;
+            seen = poll_now(desk);
+        }
         for _ in 0..CALLS {
             if seen & libc::POLLIN == 0 {
                 break;

@@ -157,3 +157,17 @@ END\n\
     let said = "same\nsame\nsame\nsame\nended 143\ngot 24 <nil>\nno Get \"http://10.7.8.1:6/\": dial tcp 10.7.8.1:6: connect: connection refused\n";
     says(output, &[&format!("{said}{said}")]);
 }
+
+/// Rights are given up for the program alone: what answers its calls keeps those that it needs.
+#[test]
+fn a_supervised_program_is_confined() {
+    let output = script(
+        "confined",
+        "chmod 755 .; for how in '' '--user nobody' '--sandbox --user nobody'; do\n\
+         $netchan run --supervise $how --link tap:nc8 --address 10.7.8.2/24 -- python3 ask.py ask; done\n\
+         $netchan run --supervise --sandbox --link tap:nc8 --address 10.7.8.2/24 -- sh -c '(: > /etc/netchan-test) 2> /dev/null || echo kept out'",
+    );
+    let said = |uid| format!("uid {uid} from 10.7.8.2 b'hello'\n");
+    let all = [said(0), said(65534), said(65534)].concat();
+    says(output, &[&format!("{all}kept out")]);
+}
