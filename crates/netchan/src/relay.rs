@@ -32,8 +32,6 @@ use crate::{
 
 /// Bytes that are moved at a time.
 const BLOCK: usize = 64 << 10;
-/// Steps after which the ends are looked at, though no wait said that there is something of them.
-const UNSEEN: u32 = 4;
 /// A stream that found no descriptor looks again after as long, nanoseconds.
 const LATER: u64 = 100_000_000;
 
@@ -145,14 +143,9 @@ struct Entry<S> {
 
 /// Streams, and the thread's means to wait for them.
 pub struct Relay<S> {
-    net: Net,
     streams: HashMap<u64, Entry<S>>,
     /// Tells of our ends, by the streams' numbers.
     ends: Own,
-    /// The last wait said that there is something of them.
-    ends_tell: bool,
-    /// Steps since they were looked at: a wait that is woken does not look.
-    unseen: u32,
     /// Those to be looked at.
     due: HashSet<u64>,
     /// Those that found no descriptor, and when they look again.
@@ -182,11 +175,8 @@ impl<S: Carried> Relay<S> {
             waker: waiter.waker().clone(),
         });
         Ok(Self {
-            net: net.clone(),
             streams: HashMap::new(),
             ends: Own::open(|| Ok(epoll::create(epoll::CreateFlags::CLOEXEC)?))?,
-            ends_tell: true,
-            unseen: 0,
             due: HashSet::new(),
             later: HashSet::new(),
             later_at: 0,
@@ -289,19 +279,13 @@ impl<S: Carried> Relay<S> {
     /// # Errors
     /// The system's.
     pub fn step(&mut self, others: &mut [libc::pollfd], limit: Option<Duration>) -> io::Result<()> {
-        self.unseen += 1;
-        if mem::take(&mut self.ends_tell) || self.unseen >= UNSEEN {
-            self.unseen = 0;
-            self.look_at_ends()?;
-        }
+        self.look_at_ends()?;
         let ready = mem::take(&mut *self.ready.numbers.lock());
         self.due.extend(ready);
         if now_ns() >= self.later_at {
             self.due.extend(self.later.drain());
         }
-        let due = mem::take(&mut self.due);
-        self.net.more_follows(due.len());
-        for number in due {
+        for number in mem::take(&mut self.due) {
             self.turn(number);
         }
         let later = Duration::from_nanos(self.later_at.saturating_sub(now_ns()));
@@ -319,8 +303,7 @@ impl<S: Carried> Relay<S> {
         self.waiter.expect_all(&self.shards);
         match self.waiter.wait(&mut fds, limit) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            Err(_) => self.ends_tell = true, // nothing was said of them
-            Ok(_) => self.ends_tell = fds.first().is_some_and(|ends| ends.revents != 0),
+            _ => {}
         }
         for (other, seen) in others.iter_mut().zip(fds.iter().skip(1)) {
             other.revents = seen.revents;

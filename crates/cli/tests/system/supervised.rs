@@ -164,7 +164,7 @@ fn a_supervised_program_is_confined() {
     let output = script(
         "confined",
         "chmod 755 .; for how in '' '--user nobody' '--sandbox --user nobody'; do\n\
-         $netchan run --supervise $how --link tap:nc8 --address 10.7.8.2/24 -- python3 ask.py ask; done\n\
+         $netchan run --supervise $how --link tap:nc8 --address 10.7.8.2/24 -- /usr/bin/python3 ask.py ask; done\n\
          $netchan run --supervise --sandbox --link tap:nc8 --address 10.7.8.2/24 -- sh -c '(: > /etc/netchan-test) 2> /dev/null || echo kept out'",
     );
     let said = |uid| format!("uid {uid} from 10.7.8.2 b'hello'\n");

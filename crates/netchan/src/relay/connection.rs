@@ -197,8 +197,6 @@ impl<S: Sides> Connection<S> {
                     }
                 }
                 Ok((n, _)) => {
-                    // It had no more; what comes from now on is told.
-                    self.end.is_readable = n == room.len();
                     self.outward.fill(room.get(..n).unwrap_or_default());
                     moved = true;
                 }
