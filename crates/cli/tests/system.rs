@@ -355,44 +355,24 @@ fn a_program_keeps_its_number_its_status_and_its_signals() {
 
 #[test]
 fn programs_out_of_the_loaders_reach_are_refused() {
+    const PROGRAM: &str = "/usr/bin/su";
     if !wanted() {
         return;
     }
+    if !is_root() || !Path::new(PROGRAM).exists() {
+        return skipped_here("needs root, and su");
+    }
     let scratch = Scratch::new("reach");
-    let mut tried = vec![("/sbin/ldconfig", "statically linked", false)];
-    if is_root() {
-        tried.push(("/usr/bin/su", "set-user-ID", true));
-        std::os::unix::fs::chown(&scratch.0, Some(65_534), Some(65_534)).unwrap();
-    }
-    for (program, reason, as_nobody) in tried {
-        if !Path::new(program).exists() {
-            skipped_here(&format!("no {program}"));
-            continue;
-        }
-        let mut command = netchan(&scratch);
-        command.args([
-            "run",
-            "--link",
-            "loop",
-            "--address",
-            "10.9.9.9/32",
-            "--",
-            program,
-        ]);
-        if as_nobody {
-            command.uid(65_534).gid(65_534);
-        }
-        let Ok(done) = command.output() else {
-            skipped_here("the program lies where another user cannot reach it");
-            continue;
-        };
-        assert_eq!(done.status.code(), Some(1));
-        assert!(
-            text(&done.stderr).contains(reason),
-            "{}",
-            text(&done.stderr)
-        );
-    }
+    std::os::unix::fs::chown(&scratch.0, Some(65_534), Some(65_534)).unwrap();
+    let mut command = netchan(&scratch);
+    command.args(["run", "--link", "loop", "--address", "10.9.9.9/32"]);
+    command.args(["--", PROGRAM]).uid(65_534).gid(65_534);
+    let Ok(done) = command.output() else {
+        return skipped_here("the program lies where another user cannot reach it");
+    };
+    assert_eq!(done.status.code(), Some(1));
+    let said = text(&done.stderr);
+    assert!(said.contains("set-user-ID"), "{said}");
 }
 
 /// A child that is killed in the end.

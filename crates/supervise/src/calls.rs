@@ -22,7 +22,10 @@ use netchan::{
 };
 use rustix::{
     fs::OFlags,
-    net::{AddressFamily, SocketType, getsockname, sockopt},
+    net::{
+        AddressFamily, SocketType, getsockname,
+        sockopt::{self, Timeout},
+    },
 };
 
 use crate::{
@@ -223,7 +226,7 @@ impl Desk {
     ) -> Result<Named, c_int> {
         let failed = |error: io::Error| code(&error);
         let socket = Socket::new(&self.net, domain, Kind::Stream).map_err(failed)?;
-        for setting in self.noted.remove(&named.name).into_iter().flatten() {
+        for setting in self.noted.get(&named.name).into_iter().flatten() {
             let _ = setting.apply(&socket); // the kernel has said yes
         }
         first(&socket).map_err(failed)?;
@@ -231,11 +234,13 @@ impl Desk {
         let pair = Pair::new(flags.contains(OFlags::NONBLOCK)).map_err(failed)?;
         let name = pair.name;
         let (shared, ends) = pair.of(socket);
+        keep_timeouts(&named.file, &shared);
         let place = Place::At {
             fd: call.int(0),
             closes: flags.contains(OFlags::CLOEXEC),
         };
         sys::give(self.listener.as_fd(), call.id, shared.as_fd(), place).map_err(failed)?;
+        self.noted.remove(&named.name);
         let stream = Stream::idle(&self.listener, domain, ends);
         self.relay.add(name, stream).map_err(failed)?;
         Ok(Named {
@@ -275,6 +280,15 @@ fn is_stream(file: &OwnedFd) -> Option<Domain> {
         _ => return None,
     };
     (sockopt::socket_type(file).ok()? == SocketType::STREAM).then_some(domain)
+}
+
+/// How long reads and writes wait is what it was.
+fn keep_timeouts(before: &OwnedFd, now: &OwnedFd) {
+    for which in [Timeout::Recv, Timeout::Send] {
+        if let Ok(Some(time)) = sockopt::socket_timeout(before, which) {
+            let _ = sockopt::set_socket_timeout(now, which, Some(time)); // what one took the other does
+        }
+    }
 }
 
 /// Whether the kernel has bound a socket: then it was decided.

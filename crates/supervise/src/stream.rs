@@ -155,24 +155,13 @@ impl Stream {
         file: OwnedFd,
         waits: bool,
     ) -> Option<Answer> {
-        let (State::Idle(_) | State::Connecting(_) | State::Connected(_)) = &self.state else {
-            return Some(Answer::Error(libc::EISCONN));
-        };
-        let socket = self.socket()?;
-        let error = match socket.connect(to) {
-            Ok(()) => None,
-            Err(error) => Some(code(&error)),
-        };
-        let is_first = matches!(self.state, State::Idle(_));
-        match (error, is_first) {
-            (None | Some(libc::EINPROGRESS), true) => {}
-            (Some(libc::EALREADY), false) if waits => {
-                if let State::Connecting(connecting) = &mut self.state {
-                    connecting.call = Some(call.id);
-                }
-                return None;
-            }
-            (error, _) => return Some(error.map_or(Answer::Value(0), Answer::Error)),
+        if !matches!(self.state, State::Idle(_)) {
+            return self.connect_again(call, waits);
+        }
+        let asked = self.socket()?.connect(to);
+        match asked.map_err(|error| code(&error)) {
+            Ok(()) | Err(libc::EINPROGRESS) => {}
+            Err(code) => return Some(Answer::Error(code)),
         }
         let State::Idle(ends) = mem::replace(&mut self.state, State::Changing) else {
             return None;
@@ -189,13 +178,34 @@ impl Stream {
         (!waits).then_some(Answer::Error(libc::EINPROGRESS))
     }
 
+    /// The same of one that connects, or has.
+    fn connect_again(&mut self, call: &Call, waits: bool) -> Option<Answer> {
+        if let Turn::<()>::Again = self.look_whether_connected()
+            && let State::Connected(_) = self.state
+        {
+            return Some(Answer::Value(0)); // it hears of it by this call
+        }
+        let code = match &mut self.state {
+            State::Connecting(connecting) if waits && connecting.call.is_none() => {
+                connecting.call = Some(call.id);
+                return None;
+            }
+            State::Connecting(_) => libc::EALREADY,
+            State::Failed(_, error) => error.take().unwrap_or(libc::ECONNABORTED),
+            State::Connected(_) | State::Listening(_) => libc::EISCONN,
+            State::Idle(_) | State::Changing => libc::ECONNABORTED,
+        };
+        Some(Answer::Error(code))
+    }
+
     fn look_whether_connected<N>(&mut self) -> Turn<N> {
         let State::Connecting(connecting) = &self.state else {
             return Turn::Waits;
         };
         let outcome = match connecting.ends.socket.connect_again() {
             Some(Err(error)) => code(&error),
-            Some(Ok(())) | None => 0,
+            Some(Ok(())) => 0,
+            None => libc::ECONNABORTED,
         };
         if matches!(outcome, libc::EINPROGRESS | libc::EALREADY) {
             return Turn::Waits;

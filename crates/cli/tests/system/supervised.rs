@@ -21,7 +21,7 @@ fn is_there(program: &str) -> bool {
 fn a_static_program_has_the_kernels_calls() {
     let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../preload/tests/c");
     let output = script(
-        "static",
+        "supervised-static",
         &format!(
             "for f in '{sources}'/*.c; do case ${{f##*/}} in peer.c|count.c|sweep.c|states.c|*sequence*) ;; *) set -- \"$@\" $f;; esac; done\n\
              cc -static -O1 -w -o calls \"$@\" -lpthread ; cc -O1 -w -o peer '{sources}'/peer.c -lpthread\n\
@@ -46,7 +46,9 @@ print('bound', a.getsockname(), a.getsockopt(S, O), a.getsockopt(S, socket.SO_AC
 def fails(what, *arguments):\n  \
   try: print('no error', what(*arguments))\n  \
   except OSError as e: return errno.errorcode[e.errno]\n\
-b = socket.socket(); print('again', fails(b.bind, ('0.0.0.0', 8)), fails(b.getpeername)); b.close()\n\
+b = socket.socket(); b.setsockopt(S, O, 1); print('again', fails(b.bind, ('0.0.0.0', 8)), fails(b.getpeername)); b.bind(('0.0.0.0', 11)); print('kept', b.getsockopt(S, O)); b.close()\n\
+e = socket.socket(); e.setblocking(False); fails(e.connect, ('10.7.8.1', 6)); p = select.poll(); p.register(e, select.POLLOUT); p.poll(5000); print('told', fails(e.connect, ('10.7.8.1', 6)))\n\
+f = socket.socket(); f.settimeout(None); f.setsockopt(S, socket.SO_RCVTIMEO, bytes([0] * 8 + [160, 134, 1] + [0] * 5)); f.connect(('10.7.8.1', 7)); print('late', fails(f.recv, 1))\n\
 c = socket.socket(); c.setblocking(False); print('connect', fails(c.connect, ('10.7.8.1', 6)))\n\
 p = select.poll(); p.register(c, select.POLLOUT); p.poll(5000); print('refused', errno.errorcode[c.getsockopt(S, socket.SO_ERROR)], c.getsockopt(S, socket.SO_ERROR))\n\
 d = socket.socket(); d.setblocking(False); print('connect', fails(d.connect, ('10.7.8.1', 7)), fails(d.send, b'early') in ('EAGAIN', 'no'))\n\
@@ -78,7 +80,7 @@ END\n\
             "heard b'from the child' b''",
             "ended 7",
             "bound ('0.0.0.0', 8) 1 1 True",
-            "again EADDRINUSE ENOTCONN",
+            "again EADDRINUSE ENOTCONN\nkept 1\ntold ECONNREFUSED\nlate EAGAIN",
             "connect EINPROGRESS\nrefused ECONNREFUSED 0",
             "connect EINPROGRESS True\nconnected 0 ('10.7.8.1', 7) EISCONN",
             "nodelay 1 104",
@@ -94,7 +96,7 @@ END\n\
 #[test]
 fn a_server_goes_into_the_background() {
     let output = script(
-        "background",
+        "supervised-background",
         &format!(
             "cat > daemon.py <<'END'\n\
 import os, signal, socket, sys\n\
@@ -129,7 +131,7 @@ fn go_serves_and_asks() {
         return skipped_here("no go");
     }
     let output = script(
-        "go",
+        "supervised-go",
         "cat > main.go <<'END'\n\
 package main\n\
 import (\"crypto/sha256\"; \"fmt\"; \"io\"; \"net/http\"; \"os\")\n\
@@ -162,7 +164,7 @@ END\n\
 #[test]
 fn a_supervised_program_is_confined() {
     let output = script(
-        "confined",
+        "supervised-confined",
         "chmod 755 .; for how in '' '--user nobody' '--sandbox --user nobody'; do\n\
          $netchan run --supervise $how --link tap:nc8 --address 10.7.8.2/24 -- /usr/bin/python3 ask.py ask; done\n\
          $netchan run --supervise --sandbox --link tap:nc8 --address 10.7.8.2/24 -- sh -c '(: > /etc/netchan-test) 2> /dev/null || echo kept out'",
@@ -170,4 +172,17 @@ fn a_supervised_program_is_confined() {
     let said = |uid| format!("uid {uid} from 10.7.8.2 b'hello'\n");
     let all = [said(0), said(65534), said(65534)].concat();
     says(output, &[&format!("{all}kept out")]);
+}
+
+/// Whatever a program passes, and however its calls end: what answers them stays, and serves the next one.
+#[test]
+fn a_storm_of_calls_does_no_harm() {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/storm.c");
+    let output = script(
+        "supervised-storm",
+        &format!(
+            "cc -static -O1 -w -o storm '{source}'\n$RUN ./storm 10.7.8.1 3000; echo ended $?"
+        ),
+    );
+    says(output, &["in good order\nended 0"]);
 }
