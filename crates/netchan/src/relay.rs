@@ -44,11 +44,7 @@ pub trait Sides {
 }
 
 /// Something that is carried.
-pub trait Carried: Sized {
-    /// The socket here.
-    fn socket(&self) -> Option<&Socket>;
-    /// Our end of the pair.
-    fn end(&self) -> Option<BorrowedFd<'_>>;
+pub trait Carried: Sides + Sized {
     /// What is known of that end.
     fn end_mut(&mut self) -> &mut End;
     /// Moves what there is; `room` is for what is on its way.
@@ -153,6 +149,8 @@ pub struct Relay<S> {
     later_at: u64,
     shards: Shards,
     room: Vec<u8>,
+    /// What the last wait looked at.
+    fds: Vec<libc::pollfd>,
     waiter: Waiter,
     ready: Arc<Ready>,
 }
@@ -182,6 +180,7 @@ impl<S: Carried> Relay<S> {
             later_at: 0,
             shards: Shards::default(),
             room: vec![0; BLOCK],
+            fds: Vec::new(),
             waiter,
             ready,
         })
@@ -294,18 +293,19 @@ impl<S: Carried> Relay<S> {
             (true, false) => Some(limit.map_or(later, |limit| limit.min(later))),
             (true, true) => limit,
         };
-        let mut fds = vec![libc::pollfd {
+        self.fds.clear();
+        self.fds.push(libc::pollfd {
             fd: self.ends.as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
-        }];
-        fds.extend_from_slice(others);
+        });
+        self.fds.extend_from_slice(others);
         self.waiter.expect_all(&self.shards);
-        match self.waiter.wait(&mut fds, limit) {
+        match self.waiter.wait(&mut self.fds, limit) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => {}
         }
-        for (other, seen) in others.iter_mut().zip(fds.iter().skip(1)) {
+        for (other, seen) in others.iter_mut().zip(self.fds.iter().skip(1)) {
             other.revents = seen.revents;
         }
         Ok(())

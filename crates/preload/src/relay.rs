@@ -131,7 +131,7 @@ impl Stream {
     }
 }
 
-impl Carried for Stream {
+impl Sides for Stream {
     fn socket(&self) -> Option<&Socket> {
         self.sides().socket()
     }
@@ -139,7 +139,9 @@ impl Carried for Stream {
     fn end(&self) -> Option<BorrowedFd<'_>> {
         self.sides().end()
     }
+}
 
+impl Carried for Stream {
     fn end_mut(&mut self) -> &mut End {
         match self {
             Self::Connection(connection) => connection.end_mut(),

@@ -25,6 +25,8 @@ use crate::{
 pub struct Caller {
     thread: u32,
     process: OwnedFd,
+    /// Its memory: that of this process, whatever its number is used for later.
+    memory: File,
 }
 
 impl Caller {
@@ -39,9 +41,15 @@ impl Caller {
         let number = number.and_then(|number| number.trim().parse().ok());
         let pid = number.and_then(Pid::from_raw);
         let process = pidfd_open(pid.ok_or_else(gone)?, PidfdFlags::empty())?;
-        // Numbers of processes are used again.
+        let path = format!("/proc/{thread}/mem");
+        let memory = OpenOptions::new().read(true).write(true).open(path)?;
+        // Numbers of processes are used again. Behind both: what was opened is the caller's.
         match sys::still_waits(listener, call.id) {
-            true => Ok(Self { thread, process }),
+            true => Ok(Self {
+                thread,
+                process,
+                memory,
+            }),
             false => Err(gone()),
         }
     }
@@ -63,29 +71,23 @@ impl Caller {
         OFlags::from_bits_retain(flags.unwrap_or(0))
     }
 
-    fn memory(&self) -> io::Result<File> {
-        let path = format!("/proc/{}/mem", self.thread);
-        OpenOptions::new().read(true).write(true).open(path)
-    }
-
     /// Bytes of its memory.
     ///
     /// # Errors
     /// EFAULT: there is none.
     pub fn read(&self, at: u64, len: usize) -> Result<Vec<u8>, c_int> {
         let mut bytes = vec![0; len];
-        let memory = self.memory().map_err(|_| libc::EFAULT)?;
-        let read = memory.read_exact_at(&mut bytes, at);
+        let read = self.memory.read_exact_at(&mut bytes, at);
         read.map(|()| bytes).map_err(|_| libc::EFAULT)
     }
 
-    /// Writes into its memory.
+    /// Writes into its memory, as a debugger does: also where it may only read itself.
     ///
     /// # Errors
-    /// EFAULT: there is none, or it may not be written.
+    /// EFAULT: there is none.
     pub fn write(&self, at: u64, bytes: &[u8]) -> Result<(), c_int> {
-        let memory = self.memory().map_err(|_| libc::EFAULT)?;
-        memory.write_all_at(bytes, at).map_err(|_| libc::EFAULT)
+        let written = self.memory.write_all_at(bytes, at);
+        written.map_err(|_| libc::EFAULT)
     }
 
     /// An address that it passes; `None`: it is no internet address.

@@ -14,7 +14,7 @@ use netchan::{
     environment::Kernels,
     errno_of as code,
     own::Own,
-    relay::{Carried as _, Relay},
+    relay::{Relay, Sides as _},
     socket::{
         Domain, Kind, Socket,
         options::{Get, Setting, find, parse, refusal},
@@ -227,7 +227,7 @@ impl Desk {
         let failed = |error: io::Error| code(&error);
         let socket = Socket::new(&self.net, domain, Kind::Stream).map_err(failed)?;
         for setting in self.noted.get(&named.name).into_iter().flatten() {
-            let _ = setting.apply(&socket); // the kernel has said yes
+            let _ = setting.apply(&socket); // what the kernel has refused ours may refuse, too
         }
         first(&socket).map_err(failed)?;
         let flags = named.caller.flags(call.int(0));

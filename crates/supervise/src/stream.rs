@@ -12,7 +12,7 @@ use libc::c_int;
 use netchan::{
     errno_of as code,
     own::Own,
-    relay::{Carried, Connection, End, Sides as _, Turn},
+    relay::{Carried, Connection, End, Sides, Turn},
     socket::{Domain, Readiness, Socket},
 };
 
@@ -23,6 +23,8 @@ use crate::{
     sys::{self, Answer, Call, Place},
 };
 
+/// Calls that wait at a listener, before the first look for those that were given up: a program that a signal interrupts again and again leaves one each time.
+const CALLS: usize = 64;
 /// Connections that one turn hands out.
 const CONNECTIONS: usize = 32;
 
@@ -55,8 +57,10 @@ struct Listening {
     is_told: bool,
     /// Accepted, and not handed out: the program had no number for it, or gave the call up.
     kept: VecDeque<(Socket, SocketAddr)>,
-    /// accept(2) calls that wait.
+    /// accept(2) calls that wait, and some that were given up.
     calls: VecDeque<Call>,
+    /// With so many those that were given up are forgotten.
+    forget_at: usize,
 }
 
 struct Connecting {
@@ -67,7 +71,7 @@ struct Connecting {
     full: Option<(OwnedFd, usize)>,
 }
 
-impl Carried for Stream {
+impl Sides for Stream {
     fn socket(&self) -> Option<&Socket> {
         self.ends().map(|ends| &ends.socket)
     }
@@ -75,7 +79,9 @@ impl Carried for Stream {
     fn end(&self) -> Option<BorrowedFd<'_>> {
         self.ends()?.end()
     }
+}
 
+impl Carried for Stream {
     fn end_mut(&mut self) -> &mut End {
         match &mut self.state {
             State::Connected(connection) => connection.end_mut(),
@@ -141,6 +147,7 @@ impl Stream {
                 is_told: false,
                 kept: VecDeque::new(),
                 calls: VecDeque::new(),
+                forget_at: CALLS,
             }),
             other => other,
         };
@@ -185,8 +192,10 @@ impl Stream {
         {
             return Some(Answer::Value(0)); // it hears of it by this call
         }
+        let listener = self.listener.as_fd();
+        let is_free = |before: Option<u64>| before.is_none_or(|id| !sys::still_waits(listener, id));
         let code = match &mut self.state {
-            State::Connecting(connecting) if waits && connecting.call.is_none() => {
+            State::Connecting(connecting) if waits && is_free(connecting.call) => {
                 connecting.call = Some(call.id);
                 return None;
             }
@@ -272,7 +281,7 @@ impl Stream {
         {
             Some(connection) => listening.give(&listener, call, domain, connection),
             None if waits => {
-                listening.calls.push_back(*call);
+                listening.wait(&listener, call);
                 Ok(None)
             }
             None => Err(libc::EAGAIN),
@@ -340,6 +349,16 @@ impl Drop for Stream {
 }
 
 impl Listening {
+    /// The call waits. What was given up is looked for once in as many calls as wait, so that each costs the same.
+    fn wait(&mut self, listener: &Own, call: &Call) {
+        if self.calls.len() >= self.forget_at {
+            let waits = |call: &Call| sys::still_waits(listener.as_fd(), call.id);
+            self.calls.retain(waits);
+            self.forget_at = (2 * self.calls.len()).max(CALLS);
+        }
+        self.calls.push_back(*call);
+    }
+
     fn has_more(&self) -> bool {
         !self.kept.is_empty() || self.ends.socket.readiness().contains(Readiness::READABLE)
     }

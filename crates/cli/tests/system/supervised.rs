@@ -64,6 +64,13 @@ u = socket.socket(type=socket.SOCK_DGRAM); u.bind(('127.0.0.1', 9)); print('data
 signal.signal(signal.SIGALRM, lambda *_: 1/0); signal.alarm(1)\n\
 try: a.accept()\n\
 except ZeroDivisionError: print('interrupted')\n\
+def often(*_):\n  \
+  global left; left -= 1\n  \
+  if left == 0: raise KeyError\n\
+left = 300; signal.signal(signal.SIGALRM, often); signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)\n\
+try: a.accept()\n\
+except KeyError: print('often')\n\
+signal.setitimer(signal.ITIMER_REAL, 0)\n\
 print('waits', flush=True)\n\
 if (child := os.fork()) == 0:\n  \
   s, peer = a.accept(); s.sendall(b'from the child'); os._exit(0)\n\
@@ -86,7 +93,7 @@ END\n\
             "nodelay 1 104",
             "echo b'ok'\nend b''\nrefused ECONNREFUSED",
             "bad -1 EFAULT\nbad -1 EFAULT\nbad -1 EFAULT\nbad -1 EFAULT\nbad -1 EINVAL\nbad -1 EINVAL\n",
-            "kernel ('127.0.0.1', 9)\ndatagrams ('127.0.0.1', 9)\ninterrupted",
+            "kernel ('127.0.0.1', 9)\ndatagrams ('127.0.0.1', 9)\ninterrupted\noften",
             "none EAGAIN",
         ],
     );
