@@ -178,6 +178,10 @@ pub const LEASE_COPIES: usize = 256;
 pub const LEASE_BUDGET: usize = LEASE_BUFFERS;
 /// Leases of a stack.
 pub const LEASES: usize = 4_096;
+/// Buffers of a short cut between two leases, in each direction: so many packets are under way. Memory comes as they are used.
+pub const PAIR_BUFFERS: usize = 1_024;
+/// Bytes of news that an application has not read; one that reads none loses its short cuts.
+pub const LEASE_NEWS_BYTES: usize = 64 << 10;
 /// Ports for sockets that name none, of a lease's beginning; each further time twice as many as it has, at most [`LEASE_PORTS_MAX`].
 pub const LEASE_PORTS: usize = 16;
 /// Most of them at a time.

@@ -51,6 +51,8 @@ pub static BORROWED: Class = Class::new(106, "leases of this stack");
 pub static LENT: Class = Class::new(107, "leases");
 /// The list of modules.
 pub static MODULES: Class = Class::new(110, "modules");
+/// What has to see each packet, and the leases.
+pub static WATCHED: Class = Class::new(112, "watched");
 /// The bound ports.
 pub static BINDINGS: Class = Class::new(120, "bindings");
 /// The ports that were asked for with a lease, while one more is: its lender answers within a second.
@@ -59,6 +61,10 @@ pub static LEASE: Class = Class::new(124, "lease").across_sleep();
 pub static LEASE_SOCKET: Class = Class::new(125, "lease socket").across_sleep();
 /// The ports that were lent for sockets that name none.
 pub static LEASE_PORTS: Class = Class::new(126, "lease ports");
+/// What the receiving half of a lease has for the transmitting one.
+pub static LEASE_PEERS: Class = Class::new(127, "lease peers");
+/// What a lease's application is told by a word.
+pub static LEASE_TOLD: Class = Class::new(128, "lease told");
 /// How the blocking calls of a socket wait.
 pub static SETTINGS: Class = Class::new(140, "settings");
 /// What the stack's threads are doing.
@@ -98,10 +104,13 @@ pub static ALL: &[&Class] = &[
     &BORROWED,
     &LENT,
     &MODULES,
+    &WATCHED,
     &BINDINGS,
     &LEASE,
     &LEASE_SOCKET,
     &LEASE_PORTS,
+    &LEASE_PEERS,
+    &LEASE_TOLD,
     &SETTINGS,
     &PULSES,
     &THREADS,

@@ -7,6 +7,7 @@
 //! | `rules` | which user and program may have which port |
 //! | `request` | one request and its answer |
 //! | `answer` | the thread that answers |
+//! | `pairs` | short cuts between leases |
 //! | `refusals` | how often refusals are told of |
 
 use std::{
@@ -17,7 +18,7 @@ use std::{
 
 use clap::builder::PossibleValuesParser;
 use netchan::{
-    Lent, Net, Regime,
+    Lent, Net, PairEnd, Regime,
     config::Config,
     link::lease::{Binding, FILES, PortRange, Terms},
 };
@@ -32,6 +33,7 @@ use signal_hook::{
 };
 
 mod answer;
+mod pairs;
 mod peer;
 mod refusals;
 mod request;
@@ -306,5 +308,25 @@ impl Lease for Lent {
 
     fn more_ports(&self) -> Result<Vec<PortRange>, i32> {
         Self::more_ports(self)
+    }
+
+    fn number(&self) -> u64 {
+        Self::number(self)
+    }
+
+    fn ports(&self) -> (Vec<Binding>, Vec<PortRange>) {
+        Self::ports(self)
+    }
+
+    fn news(&self) -> BorrowedFd<'_> {
+        Self::news(self)
+    }
+
+    fn ring(&self) {
+        Self::ring(self);
+    }
+
+    fn pair(&self, other: &Self, number: u64) -> io::Result<[PairEnd; 2]> {
+        Self::pair(self, other, number)
     }
 }

@@ -9,6 +9,7 @@
 
 mod client;
 mod device;
+mod holding;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -17,8 +18,10 @@ use std::net::SocketAddr;
 
 pub use client::{Client, default_path};
 pub use device::{LENDER, LeasedLink, Options};
+pub use holding::{Holding, covers};
 pub use terms::{
-    Answer, Binding, Cutting, FILES, MESSAGE_MAX, PortRange, Request, Terms, Transport, VERSION,
+    Answer, Binding, Cutting, FILES, MESSAGE_MAX, News, PEER_FILES, PeerPorts, PeerTerms,
+    PortRange, Request, Terms, Transport, VERSION, Wish,
 };
 
 use proto::ip::address::Address;

@@ -5,10 +5,12 @@
 mod background_call;
 mod lease;
 mod packets;
+mod pair;
 
 pub use background_call::{BackgroundCall, BackgroundPoller};
 pub use lease::{LeaseCore, LeaseEnd, LeaseFiles, LeaseSource, Taken, lease};
 pub use packets::{PacketChannelCore, PacketEnd, PacketProtocol, packet_channel};
+pub use pair::{PairEnd, Watched, Watcher};
 
 use std::sync::Arc;
 

@@ -42,6 +42,7 @@ pub mod steps;
 #[path = "../../../lab/tests/skips/mod.rs"]
 mod skips;
 
+pub use channel::PairEnd;
 pub use driver::{module, network::LinkFacts};
 pub use errno::code as errno_of;
 pub use net::{Builder, Lent, Net, Tcp, Threads, Udp};

@@ -49,7 +49,13 @@ use self::{
     point::{Ends, ends},
     writer::Pipe,
 };
-use crate::{clock::Clock, counters::Counter, limits, packet::Packet};
+use crate::{
+    channel::{Watched, Watcher},
+    clock::Clock,
+    counters::Counter,
+    limits,
+    packet::Packet,
+};
 
 /// Which way a frame went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -269,6 +275,8 @@ pub(crate) struct State {
     pub filter: Arc<Snapshot<Filter>>,
     counters: PerCore<COUNTERS>,
     ends: Ends,
+    /// No packet goes past it.
+    _watcher: Watcher,
 }
 
 impl fmt::Debug for State {
@@ -303,6 +311,8 @@ pub(crate) struct List {
 pub(crate) struct Taps {
     /// Their filters become machine code, where that can be.
     pub compiles: bool,
+    /// What they and the modules are counted by.
+    pub watched: Arc<Watched>,
     list: Arc<Snapshot<List>>,
     made: AtomicU64,
 }
@@ -409,6 +419,7 @@ impl Taps {
             filter: Arc::new(Snapshot::new(self.ready(options.filter))),
             counters: PerCore::new(places.len()),
             ends,
+            _watcher: self.watched.watch(),
         });
         self.list.try_update(|list| {
             if list.taps.len() >= limits::TAPS {

@@ -22,7 +22,7 @@ use netchan::{
 };
 use netchan_base::descriptor::{Descriptor, Return};
 use percore::{
-    edge::{self, EdgeLayout, Side},
+    edge::{self, EdgeLayout, Side, Which},
     slab::{BorrowedSlab, BufferName, SharedLayout},
 };
 use proto::wire::{
@@ -56,7 +56,7 @@ impl Hostile {
         let layout = EdgeLayout::new(terms.slots).unwrap();
         let socket = Own::keep(files[3].try_clone().unwrap());
         Self {
-            side: edge::map(&files[2], layout, socket).unwrap(),
+            side: edge::map(&files[2], layout, socket, Which::Mapper).unwrap(),
             outward: BorrowedSlab::map(&files[1], outward).unwrap(),
             files: files.into_iter().take(3).map(File::from).collect(),
             random: seed | 1,

@@ -2,7 +2,8 @@
 //!
 //! Each direction has a ring of items and, the other way round, a ring of what comes back for them (the names of buffers that are free again).
 //! One side makes the edge ([`create`]) and gives the other one the file and a socket; the other side maps it ([`map`]), once: a second process would
-//! begin in rings that are not new. The two are alike then.
+//! begin in rings that are not new. The two are alike then, but for the [`Notice`], which the maker alone writes. A process may also make an edge between
+//! two others ([`between`]).
 //!
 //! Guarantees:
 //! * Whatever the other process writes into the memory, this side reads and writes nothing outside of it, never waits and never panics
@@ -33,7 +34,9 @@ use std::{
 
 /// Bytes that a doorbell's word has to itself.
 const WORD: usize = 128;
-/// Where it stands that a process has mapped the edge: behind the mapper's word, in a line of its own.
+/// Where the notice stands: behind the maker's word, in a line of its own.
+const NOTICE: usize = 64;
+/// Where it stands that a process has mapped a side: behind the mapper's word, in a line of its own; a word for each.
 const TAKEN: usize = WORD + 64;
 /// Most slots of a ring.
 const SLOTS_MAX: u32 = 1 << 16;
@@ -92,9 +95,19 @@ impl Memory {
         NonNull::slice_from_raw_parts(start, bytes)
     }
 
-    /// Not 0 once a process has mapped the edge. A process that writes something else there harms itself alone.
-    fn taken(&self) -> &AtomicU32 {
-        let at = self.part(TAKEN, size_of::<AtomicU32>()).cast::<AtomicU32>();
+    /// Not 0 once a process has mapped this side of the edge. A process that writes something else there harms itself alone.
+    fn taken(&self, which: Which) -> &AtomicU32 {
+        self.word(match which {
+            Which::Mapper => TAKEN,
+            Which::Maker => TAKEN + size_of::<AtomicU32>(),
+        })
+    }
+
+    /// The word at `offset`, which is one of the constants above.
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        let at = self
+            .part(offset, size_of::<AtomicU32>())
+            .cast::<AtomicU32>();
         // SAFETY: in the mapping, which stays as long as `self`; aligned; code of this process uses it as this atomic only.
         unsafe { at.as_ref() }
     }
@@ -214,6 +227,25 @@ impl std::ops::Deref for Bell {
     }
 }
 
+/// A word that the maker writes and the mapper reads: what both have to know at each item, and what there is news of. It means what they agree on; 0 at
+/// first. A mapper that writes there deceives itself alone.
+#[derive(Clone, Debug)]
+pub struct Notice(Arc<Memory>);
+
+impl Notice {
+    /// Writes it; the maker's.
+    pub fn set(&self, value: u32) {
+        // Release pairs with Acquire in `get`: what was done before is seen by a reader that finds this.
+        self.0.word(NOTICE).store(value, Ordering::Release);
+    }
+
+    /// Reads it.
+    #[inline]
+    pub fn get(&self) -> u32 {
+        self.0.word(NOTICE).load(Ordering::Acquire) // pairs with Release in `set`
+    }
+}
+
 /// One side of an edge.
 #[derive(Debug)]
 pub struct Side<T: Plain, R: Plain> {
@@ -225,6 +257,8 @@ pub struct Side<T: Plain, R: Plain> {
     pub own_bell: Bell,
     /// This side rings it.
     pub far_bell: Bell,
+    /// The maker's word to the mapper.
+    pub notice: Notice,
 }
 
 /// What the other process needs for its side.
@@ -236,10 +270,12 @@ pub struct FarEnd {
     pub socket: Own,
 }
 
-/// Which side.
-#[derive(Clone, Copy)]
-enum Which {
+/// Which side. They differ in which rings and words are whose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// That of the process which made the edge; of an edge between two others, the one that is called so.
     Maker,
+    /// The other one.
     Mapper,
 }
 
@@ -300,6 +336,7 @@ fn side<T: Plain, R: Plain>(
         // By the system call: std's way leads through the C library, which a program may have replaced (preload).
         own_bell: bell(own, Own::open(|| Ok(fcntl_dupfd_cloexec(&socket, 0)?))?),
         far_bell: bell(far, socket),
+        notice: Notice(memory),
     })
 }
 
@@ -316,28 +353,39 @@ pub fn create<T: Plain, R: Plain>(layout: EdgeLayout) -> io::Result<(Side<T, R>,
     Ok((side, FarEnd { file, socket }))
 }
 
-/// Maps an edge that another process made. `file` is not needed afterwards.
+/// Makes an edge between two other processes: the memory, and a socket for the maker's side and one for the mapper's.
 ///
 /// # Errors
-/// The file is not sealed, not of memory, or not of the layout's size; a process has mapped the edge before; mmap(2)'s and dup(2)'s.
+/// As [`create`]'s.
+pub fn between<T: Plain, R: Plain>(layout: EdgeLayout) -> io::Result<(Own, [Own; 2])> {
+    let (_, file) = Region::shared(layout.file_bytes::<T, R>(), 0)?;
+    let (one, other) = socket_pair()?;
+    Ok((file, [Own::keep(one), Own::keep(other)]))
+}
+
+/// Maps a side of an edge that another process made: the mapper's, or, of one [`between`] two others, either. `file` is not needed afterwards.
+///
+/// # Errors
+/// The file is not sealed, not of memory, or not of the layout's size; a process has mapped that side before; mmap(2)'s and dup(2)'s.
 pub fn map<T: Plain, R: Plain>(
     file: impl AsFd,
     layout: EdgeLayout,
     socket: Own,
+    which: Which,
 ) -> Result<Side<T, R>, MapError> {
     let memory = Memory(Region::borrowed(file, layout.file_bytes::<T, R>())?);
     // Relaxed: nothing else is told by it.
-    if memory.taken().swap(1, Ordering::Relaxed) != 0 {
+    if memory.taken(which).swap(1, Ordering::Relaxed) != 0 {
         return Err(MapError::Taken);
     }
-    side(memory, layout, socket, Which::Mapper).map_err(MapError::System)
+    side(memory, layout, socket, which).map_err(MapError::System)
 }
 
-/// Whether a process has mapped the edge: then no other one can.
+/// Whether a process has mapped the mapper's side: then no other one can.
 ///
 /// # Errors
 /// As [`map`], where the file is none of an edge.
 pub fn is_taken<T: Plain, R: Plain>(file: impl AsFd, layout: EdgeLayout) -> Result<bool, MapError> {
     let memory = Memory(Region::borrowed(file, layout.file_bytes::<T, R>())?);
-    Ok(memory.taken().load(Ordering::Relaxed) != 0)
+    Ok(memory.taken(Which::Mapper).load(Ordering::Relaxed) != 0)
 }

@@ -251,7 +251,7 @@ fn sink(stream: &mut dyn Stream) -> io::Result<f64> {
 fn scribble(daemon: &std::path::Path, seed: u64) -> io::Result<()> {
     let client = Client::connect(daemon)?;
     let (_, files) = client.attach("", "scribbler")?;
-    let [inward, outward, edge, socket] = files;
+    let [inward, outward, edge, socket, _news] = files;
     let files = [inward, outward, edge].map(File::from);
     let lengths = files
         .each_ref()

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use netchan::link::lease::MESSAGE_MAX;
+use netchan::link::lease::{Answer, MESSAGE_MAX, Request};
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     io::Errno,
@@ -26,6 +26,7 @@ use rustix::{
 };
 
 use super::{
+    pairs::Pairs,
     refusals::{Kind, Refusals},
     request::{Connection, Lease, Lender, Refusal, answer, send},
     rules::Rules,
@@ -120,6 +121,8 @@ pub(super) struct Ready {
     accept: bool,
     /// By number, rising.
     connections: Vec<usize>,
+    /// Those whose applications wish for a short cut; by number, too.
+    wishes: Vec<usize>,
 }
 
 /// What the thread has.
@@ -127,6 +130,7 @@ pub(super) struct Server<L: Lender> {
     // First: no client connects to what ends.
     listening: Listening,
     connections: Vec<Connection<L::Lease>>,
+    pairs: Pairs,
     orders: Receiver<Order>,
     wake: Arc<OwnedFd>,
     lender: L,
@@ -150,6 +154,7 @@ impl<L: Lender> Server<L> {
         let server = Self {
             listening,
             connections: Vec::new(),
+            pairs: Pairs::default(),
             orders,
             wake: Arc::clone(&wake),
             lender,
@@ -195,21 +200,33 @@ impl<L: Lender> Server<L> {
         let on = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut fds = vec![on(self.wake.as_fd())];
         fds.extend(self.connections.iter().map(|one| on(one.socket.as_fd())));
+        let numbers = self.connections.iter().enumerate();
+        let wishing = numbers.filter(|(_, one)| one.lease.is_some() && !one.is_mute);
+        let wishing: Vec<usize> = wishing.map(|(number, _)| number).collect();
+        let leases = self.connections.iter().filter(|one| !one.is_mute);
+        let leases = leases.filter_map(|one| one.lease.as_ref());
+        fds.extend(leases.map(|lease| on(lease.news())));
         if self.accept_from_ns <= now {
             fds.push(on(self.listening.as_fd()));
         }
         let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
         poll(&mut fds, timeout.as_ref())?;
-        let is = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let (connections, accept) = fds
-            .get(1..)
-            .and_then(|rest| rest.split_at_checked(self.connections.len()))
-            .unwrap_or_default();
-        let ready = connections.iter().enumerate().filter(|(_, fd)| is(fd));
+        let mut is = fds.iter().map(|fd| !fd.revents().is_empty());
+        let orders = is.next().unwrap_or_default();
+        let mut ready = |numbers: &mut dyn Iterator<Item = usize>| {
+            let mut ready = Vec::new();
+            for number in numbers {
+                if is.next().unwrap_or_default() {
+                    ready.push(number);
+                }
+            }
+            ready
+        };
         Ok(Ready {
-            orders: fds.first().is_some_and(is),
-            accept: accept.first().is_some_and(is),
-            connections: ready.map(|(number, _)| number).collect(),
+            orders,
+            connections: ready(&mut (0..self.connections.len())),
+            wishes: ready(&mut wishing.into_iter()),
+            accept: is.next().unwrap_or_default(),
         })
     }
 
@@ -219,11 +236,13 @@ impl<L: Lender> Server<L> {
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
             self.obey()?;
         }
+        for &number in &ready.wishes {
+            self.hear(number);
+        }
         // Backwards: the last one takes the place of one that is closed.
         for &number in ready.connections.iter().rev() {
             if !self.serve(number, now) {
-                let closed = self.connections.swap_remove(number);
-                tracing::debug!(target: "netchan::daemon", "{} has gone", closed.name);
+                self.close(number);
             }
         }
         self.expire(now);
@@ -234,6 +253,29 @@ impl<L: Lender> Server<L> {
             tell(&line);
         }
         ControlFlow::Continue(())
+    }
+
+    /// Reads what the application of a lease wishes.
+    fn hear(&mut self, number: usize) {
+        let Self {
+            connections, pairs, ..
+        } = self;
+        let lease = connections.get(number).and_then(|one| one.lease.as_ref());
+        let goes_on = lease.is_some_and(|lease| pairs.hear(connections, lease));
+        if let Some(connection) = connections.get_mut(number) {
+            connection.is_mute = !goes_on;
+        }
+    }
+
+    /// Closes a connection. Its lease ends first, so that those that had a short cut to it, and hear of the end then, find its ports free.
+    fn close(&mut self, number: usize) {
+        let mut closed = self.connections.swap_remove(number);
+        tracing::debug!(target: "netchan::daemon", "{} has gone", closed.name);
+        if let Some(lease) = closed.lease.take() {
+            let number = lease.number();
+            drop(lease);
+            self.pairs.remove(&self.connections, number);
+        }
     }
 
     fn obey(&mut self) -> ControlFlow<()> {
@@ -267,12 +309,27 @@ impl<L: Lender> Server<L> {
             Err(_) => return false,
         };
         let begins = connection.lease.is_none();
+        let mut asked = None;
         let answer = serde_json::from_slice(message)
             .map_err(|e| Refusal::nonsense(format!("no request: {e}")))
-            .and_then(|request| answer(&self.lender, &self.rules, connection, request));
+            .and_then(|request| {
+                if let Request::Bind(binding) = &request {
+                    asked = Some(*binding);
+                }
+                answer(&self.lender, &self.rules, connection, request)
+            });
         let answer = match answer {
             Ok(answer) => answer,
             Err(refusal) => return self.refuse(number, now, &refusal),
+        };
+        // Before the application has its answer, and sends from there.
+        if matches!(answer, Answer::Done | Answer::Ports(_))
+            && let Some(lease) = connection.lease.as_ref().map(L::Lease::number)
+        {
+            self.pairs.changed(&self.connections, lease, asked.as_ref());
+        }
+        let Some(connection) = self.connections.get(number) else {
+            return true;
         };
         let files = connection
             .lease
@@ -393,6 +450,7 @@ impl<L: Lender> Server<L> {
             peer,
             name,
             until_ns: now.saturating_add(ATTACH_NS),
+            is_mute: false,
         });
     }
 

@@ -11,6 +11,7 @@ use std::{
 };
 
 use netchan::{
+    PairEnd,
     config::LeaseConfig,
     link::lease::{Answer, Binding, FILES, PortRange, Request, Terms, Transport, VERSION},
 };
@@ -30,6 +31,9 @@ use super::{
     *,
 };
 
+#[path = "pairs_tests.rs"]
+mod pairs;
+
 const SECOND: u64 = 1_000_000_000;
 
 /// A lender without a stack.
@@ -45,6 +49,9 @@ struct MadeUp {
 struct Part {
     files: [File; FILES],
     leases: Arc<AtomicUsize>,
+    number: u64,
+    bound: RefCell<Vec<Binding>>,
+    news: OwnedFd,
 }
 
 impl Drop for Part {
@@ -65,9 +72,18 @@ impl Lender for MadeUp {
         }
         self.lent.borrow_mut().push(format!("{link}: {holder}"));
         self.leases.fetch_add(1, Relaxed);
+        let mut files = std::array::from_fn(|_| File::open("/dev/null").unwrap());
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let kind = SocketType::SEQPACKET;
+        let (news, far) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+        files[FILES - 1] = far.into();
+        set_socket_send_buffer_size(&news, UNREAD_MAX)?;
         Ok(Part {
-            files: std::array::from_fn(|_| File::open("/dev/null").unwrap()),
+            files,
             leases: Arc::clone(&self.leases),
+            number: self.lent.borrow().len() as u64,
+            bound: RefCell::default(),
+            news,
         })
     }
 
@@ -98,12 +114,37 @@ impl Lease for Part {
     fn bind(&self, binding: Binding) -> Result<(), i32> {
         match binding.address.port() {
             9999 => Err(libc::EADDRINUSE),
-            _ => Ok(()),
+            _ => {
+                self.bound.borrow_mut().push(binding);
+                Ok(())
+            }
         }
     }
 
     fn more_ports(&self) -> Result<Vec<PortRange>, i32> {
         Ok(vec![PortRange(41_000, 41_999)])
+    }
+
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn ports(&self) -> (Vec<Binding>, Vec<PortRange>) {
+        let first = u16::try_from(20_000 + 16 * self.number).unwrap();
+        (
+            self.bound.borrow().clone(),
+            vec![PortRange(first, first + 15)],
+        )
+    }
+
+    fn news(&self) -> BorrowedFd<'_> {
+        self.news.as_fd()
+    }
+
+    fn ring(&self) {}
+
+    fn pair(&self, _: &Self, number: u64) -> io::Result<[PairEnd; 2]> {
+        PairEnd::both(number)
     }
 }
 
@@ -197,6 +238,22 @@ fn soon<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     })
 }
 
+/// A message, and the files that came with it; `None`: the end, or nothing.
+fn heard(socket: &OwnedFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut text = vec![0; MESSAGE_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut text)];
+    let got = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC).ok()?;
+    let files = control.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(files) => files.collect(),
+        _ => Vec::new(),
+    });
+    let files = files.collect();
+    text.truncate(got.bytes);
+    (got.bytes > 0).then_some((text, files))
+}
+
 struct Client(OwnedFd);
 
 impl Client {
@@ -206,18 +263,8 @@ impl Client {
 
     /// An answer, and how many files came with it; `None`: the end, or nothing.
     fn hear(&self) -> Option<(Answer, Vec<OwnedFd>)> {
-        let mut text = vec![0; MESSAGE_MAX];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut parts = [IoSliceMut::new(&mut text)];
-        let got = recvmsg(&self.0, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC).ok()?;
-        let files = control.drain().flat_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(files) => files.collect(),
-            _ => Vec::new(),
-        });
-        let files = files.collect();
-        let answer = serde_json::from_slice(text.get(..got.bytes)?);
-        (got.bytes > 0).then(|| (answer.unwrap(), files))
+        let (text, files) = heard(&self.0)?;
+        Some((serde_json::from_slice(&text).unwrap(), files))
     }
 
     /// The errno of the refusal that it hears.
@@ -320,7 +367,7 @@ fn a_lease_that_cannot_be_is_refused_with_the_reason() {
         (
             attach_to("", VERSION + 1),
             libc::EPROTONOSUPPORT,
-            "speaks 1",
+            "speaks 2",
         ),
         (Request::Terms, libc::EPROTO, "first request"),
         (Request::MorePorts, libc::EPROTO, "first request"),

@@ -7,8 +7,9 @@ use std::{
     path::Path,
 };
 
-use netchan::link::lease::{
-    Answer, Binding, FILES, MESSAGE_MAX, PortRange, Request, Terms, VERSION,
+use netchan::{
+    PairEnd,
+    link::lease::{Answer, Binding, FILES, MESSAGE_MAX, PortRange, Request, Terms, VERSION},
 };
 use rustix::{
     io::Errno,
@@ -54,6 +55,19 @@ pub trait Lease: Send {
     fn bind(&self, binding: Binding) -> Result<(), i32>;
     /// More ports for sockets that name none; an errno.
     fn more_ports(&self) -> Result<Vec<PortRange>, i32>;
+    /// Its number; never another one's.
+    fn number(&self) -> u64;
+    /// All its ports.
+    fn ports(&self) -> (Vec<Binding>, Vec<PortRange>);
+    /// Where its application wishes for short cuts, and is told of them.
+    fn news(&self) -> BorrowedFd<'_>;
+    /// Wakes the application for what it was told.
+    fn ring(&self);
+    /// A short cut to another lease's application.
+    ///
+    /// # Errors
+    /// The system's.
+    fn pair(&self, other: &Self, number: u64) -> io::Result<[PairEnd; 2]>;
 }
 
 /// A client.
@@ -65,6 +79,8 @@ pub struct Connection<L> {
     pub name: String,
     /// When it is closed, if it has no lease by then.
     pub until_ns: u64,
+    /// Its application has closed the socket on which it could wish for short cuts.
+    pub is_mute: bool,
 }
 
 /// Why a request is refused.

@@ -6,7 +6,7 @@ use std::{
     ffi::OsString,
     io::{self, ErrorKind, IoSliceMut},
     mem::MaybeUninit,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     time::Duration,
@@ -82,11 +82,39 @@ pub struct Client {
 
 /// A message as it came.
 #[derive(Debug, Default)]
-struct Message {
-    text: Vec<u8>,
-    files: Vec<OwnedFd>,
+pub(super) struct Message {
+    pub text: Vec<u8>,
+    pub files: Vec<OwnedFd>,
     /// Whether all of it came.
-    is_whole: bool,
+    pub is_whole: bool,
+}
+
+impl Message {
+    /// The next one at a socket, if it is there; `None` at the socket's end.
+    ///
+    /// # Errors
+    /// recvmsg(2)'s; `AGAIN` where none waits.
+    pub fn of(socket: impl AsFd) -> Result<Option<Self>, Errno> {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let mut text = vec![0; MESSAGE_MAX];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MOST))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut into = [IoSliceMut::new(&mut text)];
+        let came = recvmsg(socket, &mut into, &mut control, flags)?;
+        let mut message = Self::default();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = part {
+                message.files.extend(files);
+            }
+        }
+        if came.bytes == 0 {
+            return Ok(None);
+        }
+        message.is_whole = !(came.flags).intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+        text.truncate(came.bytes);
+        message.text = text;
+        Ok(Some(message))
+    }
 }
 
 impl Client {
@@ -210,31 +238,14 @@ impl Client {
     }
 
     fn take(&self, until: u64) -> io::Result<Message> {
-        let mut text = vec![0; MESSAGE_MAX];
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         loop {
             self.wait(PollFlags::IN, until)?;
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MOST))];
-            let mut control = RecvAncillaryBuffer::new(&mut space);
-            let mut into = [IoSliceMut::new(&mut text)];
-            let came = match recvmsg(&self.socket, &mut into, &mut control, flags) {
-                Ok(came) => came,
-                Err(Errno::AGAIN | Errno::INTR) => continue,
+            match Message::of(&self.socket) {
+                Ok(Some(message)) => return Ok(message),
+                Ok(None) => return Err(ended(None)),
+                Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(e) => return Err(ended(Some(e))),
-            };
-            let mut message = Message::default();
-            for part in control.drain() {
-                if let RecvAncillaryMessage::ScmRights(files) = part {
-                    message.files.extend(files);
-                }
             }
-            if came.bytes == 0 {
-                return Err(ended(None));
-            }
-            message.is_whole = !(came.flags).intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-            text.truncate(came.bytes);
-            message.text = text;
-            return Ok(message);
         }
     }
 
@@ -366,6 +377,11 @@ pub(super) struct Leased {
 }
 
 impl Leased {
+    /// The lender's addresses, without their prefixes.
+    pub(super) fn ips(&self) -> Vec<IpAddr> {
+        self.addresses.iter().map(|address| address.ip()).collect()
+    }
+
     pub(super) fn new(client: Client, addresses: Vec<Address>, ports: Vec<PortRange>) -> Self {
         Self {
             client,

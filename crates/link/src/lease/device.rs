@@ -1,5 +1,8 @@
 //! A link of another process's, lent to this one: packets are copied out of and into its slabs.
 
+mod ends;
+mod line;
+mod peers;
 mod queue;
 
 use std::{
@@ -12,7 +15,7 @@ use std::{
 use netchan_base::descriptor::{Descriptor, Return};
 use percore::{
     doorbell::Doorbell,
-    edge::{self, EdgeLayout},
+    edge::{self, EdgeLayout, Which},
     own::Own,
     slab::{BorrowedSlab, MapError},
 };
@@ -57,7 +60,7 @@ impl Options {
 pub struct LeasedLink {
     properties: Properties,
     leased: Arc<Leased>,
-    /// As they came: the two slabs, which are mapped, the edge and its socket, which are taken into use at the start.
+    /// As they came: the two slabs, which are mapped, the edge and its socket and that of the news, which are taken into use at the start.
     files: [Own; FILES],
     inward: BorrowedSlab,
     outward: BorrowedSlab,
@@ -127,7 +130,7 @@ impl LeasedLink {
             let what = format!("mtu={mtu} is more than the daemon's {}", terms.mtu);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        let [inward, outward, edge, socket] = &files;
+        let [inward, outward, edge, socket, news] = &files;
         let slab = |which, file: &Own, layout| {
             BorrowedSlab::map(file, layout).map_err(|e| unmapped(which, &e))
         };
@@ -140,10 +143,16 @@ impl LeasedLink {
         if edge::is_taken::<Item, Back>(edge, checked.edge).map_err(|e| unmapped("edge", &e))? {
             return Err(unmapped("edge", &MapError::Taken));
         }
-        if sockopt::socket_type(socket).ok() != Some(SocketType::STREAM) {
-            return Err(invalid(
-                "the daemon's edge has no socket of its kind".into(),
-            ));
+        let is = |socket, kind| sockopt::socket_type(socket).ok() == Some(kind);
+        for (which, is_it) in [
+            ("edge has", is(socket, SocketType::STREAM)),
+            ("news have", is(news, SocketType::SEQPACKET)),
+        ] {
+            if !is_it {
+                return Err(invalid(format!(
+                    "the daemon's {which} no socket of their kind"
+                )));
+            }
         }
         let properties = Properties {
             name: format!("daemon:{}", terms.link),
@@ -183,14 +192,17 @@ impl Link for LeasedLink {
         let Self {
             properties,
             leased,
-            files: [_, _, file, socket],
+            files: [_, _, file, socket, news],
             inward,
             outward,
             edge,
         } = *self;
-        let side = edge::map(file, edge, socket).map_err(|e| unmapped("edge", &e))?;
+        let side = edge::map(file, edge, socket, Which::Mapper);
+        let side = side.map_err(|e| unmapped("edge", &e))?;
         let parts = queue::Parts {
             mac: properties.mac,
+            mtu: properties.mtu,
+            news,
             leased,
             inward,
             outward,

@@ -2,21 +2,31 @@
 //!
 //! The application asks, the lender answers each request once, in order. The first request is [`Request::Attach`]; with its answer come the files
 //! ([`FILES`]). When the socket closes the lease ends. Neither side believes the other: what is read is checked here, or where it is used.
+//!
+//! What is not waited for goes over a socket of its own, one of these files: there the application says which other lease it sends much to ([`Wish`]), and
+//! the lender tells of short cuts ([`News`]).
 
 use std::net::SocketAddr;
 
-use percore::{edge::EdgeLayout, slab::SharedLayout};
+use percore::{
+    edge::{EdgeLayout, Which},
+    slab::SharedLayout,
+};
 use proto::{ip::address::Address, wire::ethernet::MacAddr};
 use serde::{Deserialize, Serialize};
 
 use crate::Segmentation;
 
 /// The version of all of this.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Descriptors that come with [`Answer::Terms`] to [`Request::Attach`], in this order: the slab of packets to the application, that of packets from it,
-/// the edge's memory, the edge's socket.
-pub const FILES: usize = 4;
+/// the edge's memory, the edge's socket, the socket of [`News`].
+pub const FILES: usize = 5;
+
+/// Descriptors that come with [`News::Peer`], in this order: the slab of packets to the application, that of packets from it, the edge's memory, the
+/// edge's socket.
+pub const PEER_FILES: usize = 4;
 
 /// Longest message, bytes.
 pub const MESSAGE_MAX: usize = 16 << 10;
@@ -103,6 +113,64 @@ pub enum Answer {
         /// Why, in a sentence.
         why: String,
     },
+}
+
+/// The application would like a short cut to the lease that has this port. No answer is due: where there is to be one, [`News::Peer`] comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wish {
+    /// An address of the lender's, and a port.
+    pub to: Binding,
+}
+
+/// What the lender tells unasked. The edge's notice counts these ([`percore::edge::Notice`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum News {
+    /// There is a short cut to another lease. With [`PEER_FILES`] descriptors.
+    Peer(Box<PeerTerms>),
+    /// The other lease's ports are these now.
+    Ports {
+        /// [`PeerTerms::pair`].
+        pair: u64,
+        /// All of them.
+        ports: PeerPorts,
+    },
+    /// The other lease has ended, or the short cut to it.
+    Gone {
+        /// [`PeerTerms::pair`].
+        pair: u64,
+    },
+}
+
+/// A short cut.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PeerTerms {
+    /// Its number; never another one's.
+    pub pair: u64,
+    /// Which side of the edge is this application's ([`Which::Maker`]).
+    pub is_maker: bool,
+    /// The slab of packets to this application, encoded.
+    pub inward: [u8; SharedLayout::ENCODED],
+    /// The slab of packets from it: all its buffers are its own, each by its first name (generation 1).
+    pub outward: [u8; SharedLayout::ENCODED],
+    /// Slots of the edge's rings.
+    pub slots: u32,
+    /// The other lease's ports: nothing else comes from it.
+    pub ports: PeerPorts,
+}
+
+/// The ports of another lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PeerPorts {
+    /// Those that it asked for, and has alone.
+    pub bindings: Vec<Binding>,
+    /// Those that other leases have, too, at other addresses: they are sent to by the lender.
+    pub shared: Vec<Binding>,
+    /// Of both protocols, at all addresses.
+    pub ranges: Vec<PortRange>,
 }
 
 /// A lease.
@@ -214,26 +282,51 @@ impl Terms {
         Ok(Checked {
             mac,
             addresses: self.addresses.iter().map(read).collect::<Result<_, _>>()?,
-            inward: self.slab(&self.inward)?,
-            outward: self.slab(&self.outward)?,
-            edge: EdgeLayout::new(self.slots).ok_or("its rings have no size that rings have")?,
+            inward: slab(&self.inward, self.mtu)?,
+            outward: slab(&self.outward, self.mtu)?,
+            edge: edge(self.slots)?,
         })
     }
+}
 
-    fn slab(&self, bytes: &[u8; SharedLayout::ENCODED]) -> Result<SharedLayout, String> {
-        let layout = SharedLayout::decode(bytes).map_err(|e| format!("its slab: {e}"))?;
-        let (buffers, size) = (layout.buffers(), layout.buffer_bytes());
-        if buffers > BUFFERS_MAX || size > BUFFER_BYTES_MAX {
-            return Err(format!(
-                "its slab: {buffers} buffers of {size} bytes are too many"
-            ));
-        }
-        if (size as usize) < self.mtu {
-            return Err(format!(
-                "its slab: buffers of {size} bytes are shorter than its MTU of {} bytes",
-                self.mtu
-            ));
-        }
-        Ok(layout)
+impl PeerTerms {
+    /// Checks what was read: the slabs to and from this application, and the edge. `mtu`: of the lease.
+    ///
+    /// # Errors
+    /// What cannot be, in words.
+    pub(super) fn check(
+        &self,
+        mtu: usize,
+    ) -> Result<(SharedLayout, SharedLayout, EdgeLayout), String> {
+        let (inward, outward) = (slab(&self.inward, mtu)?, slab(&self.outward, mtu)?);
+        Ok((inward, outward, edge(self.slots)?))
     }
+
+    /// Which side of the edge is this application's.
+    pub(super) const fn side(&self) -> Which {
+        match self.is_maker {
+            true => Which::Maker,
+            false => Which::Mapper,
+        }
+    }
+}
+
+fn edge(slots: u32) -> Result<EdgeLayout, String> {
+    EdgeLayout::new(slots).ok_or_else(|| "its rings have no size that rings have".into())
+}
+
+fn slab(bytes: &[u8; SharedLayout::ENCODED], mtu: usize) -> Result<SharedLayout, String> {
+    let layout = SharedLayout::decode(bytes).map_err(|e| format!("its slab: {e}"))?;
+    let (buffers, size) = (layout.buffers(), layout.buffer_bytes());
+    if buffers > BUFFERS_MAX || size > BUFFER_BYTES_MAX {
+        return Err(format!(
+            "its slab: {buffers} buffers of {size} bytes are too many"
+        ));
+    }
+    if (size as usize) < mtu {
+        return Err(format!(
+            "its slab: buffers of {size} bytes are shorter than its MTU of {mtu} bytes"
+        ));
+    }
+    Ok(layout)
 }

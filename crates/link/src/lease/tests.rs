@@ -3,3 +3,4 @@
 mod asking;
 mod lender;
 mod passing;
+mod peers;

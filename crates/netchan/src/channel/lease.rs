@@ -18,13 +18,18 @@ use netchan_base::descriptor::{
 use percore::{
     counter::Atomic,
     doorbell::Sleep,
-    edge::{self, Bell, EdgeLayout, FarEnd, Receiving, Sending},
+    edge::{self, Bell, EdgeLayout, FarEnd, Notice, Receiving, Sending},
     lock::{Mutex, mutex},
     own::Own,
     slab::{BufferName, LendingSlab, SharedLayout, Slab},
 };
 
-use rustix::io::fcntl_dupfd_cloexec;
+use rustix::{
+    io::{fcntl_dupfd_cloexec, ioctl_fionbio},
+    net::{
+        AddressFamily, SocketFlags, SocketType, socketpair, sockopt::set_socket_send_buffer_size,
+    },
+};
 
 use crate::{
     counters::Counter,
@@ -63,6 +68,38 @@ pub struct LeaseCore {
     pub refused: Atomic,
     /// Descriptors and returns that cannot be.
     pub nonsense: Atomic,
+    /// Short cuts to other leases that it has had.
+    pub pairs: Atomic,
+    /// Our end of the socket on which they are told of.
+    pub news: Own,
+    told: Mutex<Told>,
+    bell: Arc<Bell>,
+}
+
+/// What the edge's notice says to the application.
+#[derive(Debug)]
+struct Told {
+    notice: Notice,
+    /// Bit 0: short cuts are held back. Above it, how much there was to be read from `news`.
+    word: u32,
+}
+
+impl LeaseCore {
+    /// Short cuts are held back, or no longer.
+    pub fn hold(&self, is_held: bool) {
+        let mut told = self.told.lock();
+        told.word = told.word & !1 | u32::from(is_held);
+        told.notice.set(told.word);
+    }
+
+    /// Something is there to be read from `news`.
+    pub fn ring(&self) {
+        let mut told = self.told.lock();
+        told.word = told.word.wrapping_add(2);
+        told.notice.set(told.word);
+        drop(told);
+        self.bell.ring();
+    }
 }
 
 /// The ports that a lease has.
@@ -113,6 +150,7 @@ pub struct LeaseFiles {
     inward_file: Own,
     outward_file: Own,
     end: FarEnd,
+    news: Own,
 }
 
 impl LeaseFiles {
@@ -123,6 +161,7 @@ impl LeaseFiles {
             self.outward_file.as_fd(),
             self.end.file.as_fd(),
             self.end.socket.as_fd(),
+            self.news.as_fd(),
         ]
     }
 }
@@ -163,7 +202,7 @@ impl fmt::Debug for LeaseSource {
 }
 
 /// The longest packet that crosses, bytes: the longest of IP, rounded up.
-const PACKET_MAX: usize = IP_MAX.next_multiple_of(64);
+pub(super) const PACKET_MAX: usize = IP_MAX.next_multiple_of(64);
 
 /// Both ends of a new lease, and what the application gets.
 ///
@@ -180,6 +219,8 @@ pub fn lease(
     let layout = u32::try_from(buffers).ok().and_then(EdgeLayout::new);
     let layout = layout.ok_or(io::ErrorKind::InvalidInput)?;
     let (side, end) = edge::create(layout)?;
+    let (news, far_news) = news_sockets()?;
+    let bell = Arc::new(side.far_bell);
     let files = LeaseFiles {
         inward: inward.layout(),
         outward: outward.layout(),
@@ -187,6 +228,7 @@ pub fn lease(
         inward_file: Own::open(|| Ok(fcntl_dupfd_cloexec(inward.file(), 0)?))?,
         outward_file: Own::open(|| Ok(fcntl_dupfd_cloexec(outward.file(), 0)?))?,
         end,
+        news: far_news,
     };
     let core = Arc::new(LeaseCore {
         number,
@@ -198,8 +240,17 @@ pub fn lease(
         drops: Atomic::new(),
         refused: Atomic::new(),
         nonsense: Atomic::new(),
+        pairs: Atomic::new(),
+        news,
+        told: mutex(
+            &locks::LEASE_TOLD,
+            Told {
+                notice: side.notice,
+                word: 0,
+            },
+        ),
+        bell: bell.clone(),
     });
-    let bell = Arc::new(side.far_bell);
     let source = LeaseSource {
         core: core.clone(),
         bounds: Bounds {
@@ -224,6 +275,16 @@ pub fn lease(
         is_staged: false,
     };
     Ok((end, source, files))
+}
+
+/// Our end of the socket for news, and the application's. Ours does not wait, and has a bounded queue.
+fn news_sockets() -> io::Result<(Own, Own)> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let (near, far) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
+    let (near, far) = (Own::keep(near), Own::keep(far));
+    ioctl_fionbio(&near, true)?;
+    set_socket_send_buffer_size(&near, limits::LEASE_NEWS_BYTES)?;
+    Ok((near, far))
 }
 
 /// Lends each buffer, by the names that the terms promise.

@@ -1,6 +1,11 @@
 //! Lending parts of a link to applications in other processes (C4): what `netchan daemon` is made of.
 
-use std::{fmt, io, net::IpAddr, os::fd::BorrowedFd, sync::Arc};
+use std::{
+    fmt, io,
+    net::IpAddr,
+    os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
+};
 
 use super::Net;
 use crate::{
@@ -8,7 +13,7 @@ use crate::{
         Kind,
         binding::{BindRequest, PortChange},
     },
-    channel::{LeaseCore, LeaseFiles},
+    channel::{LeaseCore, LeaseFiles, PairEnd},
     errno::invalid,
     limits,
     link::lease::{Binding, FILES, PortRange, Terms, Transport, VERSION},
@@ -93,6 +98,44 @@ impl Lent {
     /// What the application has to be given, in the order in which it takes them.
     pub fn files(&self) -> [BorrowedFd<'_>; FILES] {
         self.files.all()
+    }
+
+    /// The lease's number; never another one's.
+    pub fn number(&self) -> u64 {
+        self.core.number
+    }
+
+    /// Where the application says which other lease it would like a short cut to ([`Wish`](crate::link::lease::Wish)), and is told of short cuts
+    /// ([`News`](crate::link::lease::News)). It does not wait. [`ring`](Self::ring) follows each thing that is sent there.
+    pub fn news(&self) -> BorrowedFd<'_> {
+        self.core.news.as_fd()
+    }
+
+    /// Wakes the application for what was sent to it by [`news`](Self::news).
+    pub fn ring(&self) {
+        self.core.ring();
+    }
+
+    /// The ports that it asked for, and those of sockets that name none.
+    pub fn ports(&self) -> (Vec<Binding>, Vec<PortRange>) {
+        let ports = self.core.ports.lock();
+        let bindings = ports.bindings.iter().map(|(_, binding)| *binding);
+        (bindings.collect(), ports.ranges.clone())
+    }
+
+    /// Both ends of a short cut between this lease and another one: for this one's application, and for the other's. `number` is no other's.
+    ///
+    /// # Errors
+    /// `Unsupported`: they are of different links; the system's: no memory, no descriptors.
+    pub fn pair(&self, other: &Self, number: u64) -> io::Result<[PairEnd; 2]> {
+        if self.link != other.link {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let ends = PairEnd::both(number)?;
+        for lent in [self, other] {
+            lent.core.pairs.add(1);
+        }
+        Ok(ends)
     }
 
     /// Gives the application a port, until the lease ends.

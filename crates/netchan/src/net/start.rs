@@ -79,7 +79,7 @@ impl Builder {
         let forwarding = host.forwarding;
         let wanted = queues::wanted(layout, forwarding, owns_links);
         let started = queues::start(links, wanted, forwarding, layout, &giant)?;
-        let registry = Registry::new(started.len(), giant.clone());
+        let registry = Registry::new(started.len(), giant.clone(), host.taps.watched.clone());
         modules::at_boot(&registry, modules, forwarding)?;
         let parts = Parts::make(&host, started, layout, owns_links, &registry, most, now)?;
         let directory = Directory::new(host.seed.derive(0x0064_6972), host.assignment.clone());

@@ -42,6 +42,7 @@ impl Stack {
         })?;
         let _ = shared.lease_bells.set(bells); // the same as before, where it was set
         self.control.lent.lock().all.push(core.clone());
+        self.control.host.taps.watched.add(core.clone());
         self.with_receive(queue, |receive| {
             receive.steer.leases.get_or_insert_default().add(end);
         });
@@ -70,6 +71,7 @@ impl Stack {
             interface.end_lease(number, now);
         });
         self.driver.queues[queue].doorbell.ring(); // the link's thread sends what was said
+        self.control.host.taps.watched.remove(number);
         let mut lent = self.control.lent.lock();
         lent.all.retain(|core| core.number != number);
     }

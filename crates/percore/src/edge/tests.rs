@@ -12,7 +12,7 @@ fn layout() -> EdgeLayout {
 
 fn pair() -> Ends {
     let (near, end) = create(layout()).unwrap();
-    let far = map(&end.file, layout(), end.socket).unwrap();
+    let far = map(&end.file, layout(), end.socket, Which::Mapper).unwrap();
     (near, far)
 }
 
@@ -93,10 +93,10 @@ fn the_end_of_a_side_shows() {
 fn a_file_of_another_layout_is_refused() {
     let (_near, end) = create::<[u8; 32], [u8; 16]>(layout()).unwrap();
     let larger = EdgeLayout::new(1024).unwrap();
-    let refused = map::<[u8; 32], [u8; 16]>(&end.file, larger, end.socket);
+    let refused = map::<[u8; 32], [u8; 16]>(&end.file, larger, end.socket, Which::Mapper);
     assert!(matches!(refused, Err(MapError::Size { .. })), "{refused:?}");
     let (other, socket) = socket_pair().unwrap();
-    let refused = map::<[u8; 32], [u8; 16]>(&other, layout(), Own::keep(socket));
+    let refused = map::<[u8; 32], [u8; 16]>(&other, layout(), Own::keep(socket), Which::Mapper);
     assert!(matches!(refused, Err(MapError::NotSealed)), "{refused:?}");
 }
 
@@ -143,14 +143,51 @@ fn one_process_alone_maps_an_edge() {
     let is_taken = || is_taken::<[u8; 32], [u8; 16]>(&end.file, layout()).unwrap();
     assert!(!is_taken() && !is_taken());
     let (_, socket) = socket_pair().unwrap();
-    let far = map::<[u8; 32], [u8; 16]>(&end.file, layout(), end.socket).unwrap();
+    let far = map::<[u8; 32], [u8; 16]>(&end.file, layout(), end.socket, Which::Mapper).unwrap();
     assert!(is_taken());
     for _ in 0..2 {
         let socket = Own::keep(socket.try_clone().unwrap());
-        let again = map::<[u8; 32], [u8; 16]>(&end.file, layout(), socket);
+        let again = map::<[u8; 32], [u8; 16]>(&end.file, layout(), socket, Which::Mapper);
         assert!(matches!(again, Err(MapError::Taken)), "{again:?}");
     }
     assert!(!near.sending.is_over(), "the one that has it still has it");
     drop(far);
     assert!(is_taken() && near.sending.is_over());
+}
+
+#[test]
+fn an_edge_between_two_others_has_two_sides_and_each_is_mapped_once() {
+    let (file, [one, other]) = between::<[u8; 32], [u8; 16]>(layout()).unwrap();
+    let copy = |socket: &Own| Own::open(|| Ok(fcntl_dupfd_cloexec(socket, 0)?)).unwrap();
+    let spare = [copy(&one), copy(&other)];
+    let mut one: Side<[u8; 32], [u8; 16]> = map(&file, layout(), one, Which::Maker).unwrap();
+    let mut other: Side<[u8; 32], [u8; 16]> = map(&file, layout(), other, Which::Mapper).unwrap();
+    for (from, to) in [(&mut one, &mut other)] {
+        from.sending.stage([1; 32]).unwrap();
+        from.sending.publish();
+        assert_eq!(to.receiving.take_one(), Some([1; 32]));
+        to.sending.stage([2; 32]).unwrap();
+        to.sending.publish();
+        assert_eq!(from.receiving.take_one(), Some([2; 32]));
+        to.own_bell.arm(Sleep::Fd);
+        assert!(from.far_bell.ring() && is_readable(&to.own_bell));
+    }
+    for (which, socket) in [Which::Maker, Which::Mapper].into_iter().zip(spare) {
+        let again = map::<[u8; 32], [u8; 16]>(&file, layout(), socket, which);
+        assert!(matches!(again, Err(MapError::Taken)), "{which:?}");
+    }
+}
+
+#[test]
+fn a_notice_is_read_at_the_other_side() {
+    let (near, far) = pair();
+    assert_eq!(far.notice.get(), 0);
+    near.notice.set(7);
+    assert_eq!(far.notice.get(), 7);
+    // It outlives its side, and moves nothing else.
+    let notice = near.notice.clone();
+    drop(near);
+    notice.set(8);
+    assert_eq!(far.notice.get(), 8);
+    assert_eq!(far.far_bell.ring(), false);
 }

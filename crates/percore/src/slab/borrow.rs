@@ -1,8 +1,11 @@
 //! The far side of a [`LendingSlab`](super::LendingSlab): the file mapped, and names turned into bytes.
 
 use super::shared::{self, BufferName, Outside, SharedLayout};
-use crate::region::{MapError, Region};
-use std::{os::fd::AsFd, ptr::NonNull};
+use crate::{
+    own::Own,
+    region::{MapError, Region},
+};
+use std::{io, os::fd::AsFd, ptr::NonNull};
 
 /// Another process's slab, mapped. Which buffers this side has is what it was told; the owner checks what it says about them.
 #[derive(Debug)]
@@ -19,6 +22,15 @@ impl BorrowedSlab {
     pub fn map(file: impl AsFd, layout: SharedLayout) -> Result<Self, MapError> {
         let region = Region::borrowed(file, layout.file_bytes())?;
         Ok(Self { region, layout })
+    }
+
+    /// The file of a new slab, for two other processes to map: neither of them is its owner.
+    ///
+    /// # Errors
+    /// Those of memfd_create(2), ftruncate(2) and mmap(2).
+    pub fn between(layout: SharedLayout) -> io::Result<Own> {
+        let (_, file) = Region::shared(layout.file_bytes(), 0)?;
+        Ok(file)
     }
 
     /// The layout it was mapped by.

@@ -1,96 +1,76 @@
-//! The queue of a lease: packets copied out of one slab and into the other, and names that come back.
+//! The queue of a lease: a line to the lender, and those to other leases past it. Frames get their header here, and lose it.
 //!
-//! The lender is believed to hand over this program's packets, and nothing else: what it writes is checked, work and memory are bounded whatever it
-//! writes, and its end is noticed also where it could not say so.
+//! The lender is believed to hand over this program's packets, and nothing else. Of other leases nothing is believed.
 
 use std::{
     collections::VecDeque,
-    mem,
+    net::IpAddr,
     os::fd::BorrowedFd,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 use netchan_base::{
-    descriptor::{Bounds, CHECKSUM_VERIFIED, Descriptor, Return, WANTS_BUFFERS, Writer},
-    packet::Packet,
+    descriptor::{CHECKSUM_VERIFIED, Descriptor, Writer},
+    packet::{Flag, Packet},
 };
 use percore::{
-    doorbell::Sleep,
-    edge::{Bell, Receiving, Sending, Side},
-    slab::{BorrowedSlab, BufferName, Slab},
+    edge::Side,
+    own::Own,
+    slab::{BorrowedSlab, Slab},
 };
 use proto::{
     time::Instant,
-    wire::ethernet::{EtherType, MacAddr},
+    wire::{
+        checksum::Partial,
+        ethernet::{EtherType, MacAddr},
+        ipv4::{self, Protocol},
+        ipv6, tcp,
+    },
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Back, Item, LENDER};
+use super::{
+    Back, Item, LENDER,
+    line::{self, Inlet, NotSent, Outlet},
+    peers::{Flow, Incoming, Intake, Outgoing, Shared},
+};
 use crate::{
     BURST, HEADER_MIN, LinkError, LinkRx, LinkTx, Queue, RxStatistics, TxStatistics,
     lease::client::Leased,
 };
 
-/// Looks that find nothing, after which the socket is asked whether the lender is gone: one that was killed says nothing in the edge. A system call
-/// each time, so not at every look; a socket at its end wakes a sleeper again and again, and it has looked so often in a moment.
-const LOOKS: u32 = 64;
-
-/// The generation of the names that are lent from the beginning.
-const FIRST: u32 = 1;
-
 /// What a queue is made of, beside its side of the edge.
 pub(super) struct Parts {
     /// The link's address.
     pub mac: MacAddr,
+    pub mtu: usize,
     pub leased: Arc<Leased>,
     pub inward: BorrowedSlab,
     pub outward: BorrowedSlab,
+    /// Where the lender tells of short cuts.
+    pub news: Own,
 }
 
 /// The queue over a side that nothing has used yet.
 pub(super) fn of(side: Side<Item, Back>, parts: Parts) -> Queue {
-    let Side {
-        sending,
-        receiving,
-        own_bell,
-        far_bell,
-    } = side;
-    let far_bell = Arc::new(far_bell);
-    let gone = Arc::new(AtomicBool::new(false));
+    let (inlet, outlet, notice) = line::of(side, parts.inward, parts.outward, Writer::Owner);
+    let shared = Arc::new(Shared::new(notice, parts.news));
     let mut header = [0; HEADER_MIN];
     let addresses = parts.mac.0.into_iter().chain(LENDER.0);
     header.iter_mut().zip(addresses).for_each(|(h, a)| *h = a);
-    let buffers = parts.outward.layout().buffers();
     let rx = Rx {
-        receiving,
-        inward: parts.inward,
-        bell: own_bell,
-        far_bell: far_bell.clone(),
+        lender: inlet,
+        peers: Incoming::new(shared.clone(), &parts.leased, parts.mtu),
         header,
-        items: Vec::with_capacity(BURST),
-        owed: VecDeque::new(),
-        is_armed: false,
-        looks: 0,
+        first: 0,
         all_dropped: false,
-        gone: gone.clone(),
+        shared: shared.clone(),
         counts: RxStatistics::default(),
         _leased: parts.leased.clone(),
     };
-    let name = |index| BufferName {
-        index,
-        generation: FIRST,
-    };
     let tx = Tx {
-        sending,
-        outward: parts.outward,
-        far_bell,
-        // The first name is taken first.
-        free: (0..buffers).rev().map(name).collect(),
-        lent: vec![false; buffers as usize], // widening: u32 to usize
-        gone,
+        lender: outlet,
+        peers: Outgoing::new(shared.clone(), &parts.leased),
+        shared,
         counts: TxStatistics::default(),
         _leased: parts.leased,
     };
@@ -105,107 +85,78 @@ fn ended() -> LinkError {
 }
 
 struct Rx {
-    receiving: Receiving<Item, Back>,
-    inward: BorrowedSlab,
-    bell: Bell,
-    far_bell: Arc<Bell>,
+    lender: Inlet,
+    peers: Incoming,
     /// Of every frame, but for the type.
     header: [u8; HEADER_MIN],
-    /// Descriptors just taken; empty between two calls.
-    items: Vec<Item>,
-    /// Names for which the ring had no room.
-    owed: VecDeque<Back>,
-    /// Since a look that found nothing, until one that finds something.
-    is_armed: bool,
-    /// Looks that found nothing since it was armed.
-    looks: u32,
-    /// The last call took packets and gave none: there may be more, and the bell is not armed.
+    /// The line that is looked at first; another one each time, so that none starves the others.
+    first: usize,
+    /// The last call took packets and gave none: there may be more, and the bells are not armed.
     all_dropped: bool,
-    /// Both halves' together.
-    gone: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     counts: RxStatistics,
     /// The lease ends with the queue.
     _leased: Arc<Leased>,
 }
 
-impl Rx {
-    /// Takes at most `max` descriptors, and a burst; how many.
-    fn take(&mut self, max: usize) -> usize {
-        let n = self.look(max);
-        if self.is_armed && (n > 0 || self.is_rung_for_nothing()) {
-            self.bell.disarm();
-            self.is_armed = false;
-        }
-        n
-    }
+/// Makes frames of packets, for a burst.
+struct Frames<'a> {
+    header: [u8; HEADER_MIN],
+    counts: &'a mut RxStatistics,
+    slab: &'a mut Slab,
+    burst: &'a mut VecDeque<Packet>,
+    /// Frames of the lender's: it says whose checksums it has verified. Those of other leases have never left this host's memory.
+    is_lender: bool,
+}
 
-    fn look(&mut self, max: usize) -> usize {
-        let items = &mut self.items;
-        self.receiving.take(max.min(BURST), |item| items.push(item))
+impl Intake for Frames<'_> {
+    fn take(
+        &mut self,
+        from: &BorrowedSlab,
+        descriptor: &Descriptor,
+        passes: impl FnOnce(&[u8]) -> bool,
+    ) -> bool {
+        let offset = descriptor.offset as usize; // widening: u32 to usize
+        let length = descriptor.length as usize; // widening: u32 to usize
+        let copied = self.make(length, |packet| {
+            from.copy_out(descriptor.name, offset, packet).is_ok() && passes(packet)
+        });
+        let Some(mut packet) = copied else {
+            return false;
+        };
+        let is_verified = !self.is_lender || descriptor.flags & CHECKSUM_VERIFIED != 0;
+        packet.meta.checksum_verified = is_verified.into();
+        self.burst.push_back(packet);
+        true
     }
+}
 
-    /// Nothing was found. Whether the bell was rung all the same, and its descriptor would stay readable.
-    fn is_rung_for_nothing(&mut self) -> bool {
-        self.looks += 1;
-        let mut is_rung = self.bell.is_rung();
-        if self.looks >= LOOKS {
-            self.looks = 0;
-            let state = state_of(&self.bell);
-            if state.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
-                self.gone.store(true, Relaxed);
-            }
-            is_rung |= !state.is_empty();
-        }
-        is_rung
-    }
-
-    /// Gives a name back, now or when there is room. The lender has no more names than it has buffers: what is beyond that it made up.
-    fn give_back(&mut self, name: BufferName) {
-        let back = Return { name }.encode();
-        if self.owed.is_empty() && self.receiving.give_back(back).is_ok() {
-            return;
-        }
-        if self.owed.len() < self.inward.layout().buffers() as usize {
-            self.owed.push_back(back);
-        }
-    }
-
-    /// Gives back what there was no room for.
-    fn settle(&mut self) {
-        while let Some(&back) = self.owed.front() {
-            if self.receiving.give_back(back).is_err() {
-                break;
-            }
-            self.owed.pop_front();
-        }
-        self.receiving.publish_returns();
-    }
-
-    /// The packet in a frame of this program's own; `None`: counted.
-    fn copy(&mut self, descriptor: &Descriptor, slab: &mut Slab) -> Option<Packet> {
-        let Some(buffer) = slab.alloc() else {
+impl Frames<'_> {
+    /// A frame with a packet of this length, which `fill` writes and judges; `None`: counted.
+    fn make(&mut self, length: usize, fill: impl FnOnce(&mut [u8]) -> bool) -> Option<Packet> {
+        let Some(buffer) = self.slab.alloc() else {
             self.counts.no_buffer += 1;
             return None;
         };
         let mut packet = Packet::new(buffer, 0);
-        let length = HEADER_MIN + descriptor.length as usize; // widening: u32 to usize
+        let length = HEADER_MIN + length;
         packet.set_len(length);
-        if packet.len() < length || self.fill(packet.bytes_mut(), descriptor).is_none() {
+        if packet.len() < length || self.fill(packet.bytes_mut(), fill).is_none() {
             self.counts.length += 1;
-            slab.free(packet.into_buffer());
+            self.slab.free(packet.into_buffer());
             return None;
         }
-        packet.meta.checksum_verified = (descriptor.flags & CHECKSUM_VERIFIED != 0).into();
         self.counts.packets += 1;
         self.counts.bytes += length as u64;
         Some(packet)
     }
 
-    /// Writes a frame: a header, and the packet behind it. `None` if that is not of IP.
-    fn fill(&self, frame: &mut [u8], descriptor: &Descriptor) -> Option<()> {
+    /// Writes a header, and the packet behind it. `None` if that is not of IP, or does not pass.
+    fn fill(&self, frame: &mut [u8], fill: impl FnOnce(&mut [u8]) -> bool) -> Option<()> {
         let (header, packet) = frame.split_first_chunk_mut::<HEADER_MIN>()?;
-        let offset = descriptor.offset as usize; // widening: u32 to usize
-        self.inward.copy_out(descriptor.name, offset, packet).ok()?;
+        if !fill(packet) {
+            return None;
+        }
         let kind = match packet.first()? >> 4 {
             4 => EtherType::IPV4,
             6 => EtherType::IPV6,
@@ -216,14 +167,109 @@ impl Rx {
         *place = kind.0.to_be_bytes();
         Some(())
     }
+
+    /// A connection whose peer is gone is asked whether it is alive, by a SYN from there: it answers, whatever its state (RFC 5961 §4), and the lender,
+    /// which has no such port any more, answers that by a reset.
+    fn ask(&mut self, (here, there): Flow) {
+        let asks = tcp::Header {
+            source_port: there.port(),
+            destination_port: here.port(),
+            seq: tcp::SeqNum(0),
+            ack: tcp::SeqNum(0),
+            flags: tcp::Flags::SYN,
+            window: 0,
+            urgent: 0,
+            options: tcp::Options::default(),
+        };
+        let ip_len = match here.is_ipv4() {
+            true => ipv4::HEADER_LEN,
+            false => ipv6::HEADER_LEN,
+        };
+        let made = self.make(ip_len + tcp::HEADER_LEN, |packet| {
+            let (ip, segment) = packet.split_at_mut(ip_len);
+            let (from, to) = (there.ip(), here.ip());
+            emit_ip(ip, from, to)
+                && asks.emit_with_checksum(segment, Partial::ZERO, 0, from, to) == tcp::HEADER_LEN
+        });
+        if let Some(mut packet) = made {
+            packet.meta.checksum_verified = Flag::YES;
+            self.burst.push_back(packet);
+        }
+    }
 }
 
-/// What poll(2) says of the bell's socket at this moment.
-fn state_of(bell: &Bell) -> PollFlags {
-    let mut fds = [PollFd::from_borrowed_fd(bell.fd(), PollFlags::IN)];
-    match poll(&mut fds, Some(&Timespec::default())) {
-        Ok(1) => fds[0].revents(),
-        _ => PollFlags::empty(),
+/// The header of an IP packet with a segment of TCP that has no options and no text.
+fn emit_ip(room: &mut [u8], from: IpAddr, to: IpAddr) -> bool {
+    let written = match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            ipv4::Header::new(Protocol::TCP, from, to).emit(tcp::HEADER_LEN, room)
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            ipv6::Header::new(Protocol::TCP, from, to).emit(tcp::HEADER_LEN, room)
+        }
+        _ => 0,
+    };
+    written > 0
+}
+
+impl Rx {
+    /// Takes from so many lines, another one first each time.
+    fn receive_from(
+        &mut self,
+        lines: usize,
+        slab: &mut Slab,
+        burst: &mut VecDeque<Packet>,
+        max: usize,
+    ) -> usize {
+        let Self {
+            lender,
+            peers,
+            header,
+            counts,
+            ..
+        } = self;
+        let mut frames = Frames {
+            header: *header,
+            counts,
+            slab,
+            burst,
+            is_lender: true,
+        };
+        let before = frames.burst.len();
+        let mut left = max.min(BURST);
+        while left > 0
+            && let Some(flow) = peers.orphans.pop_front()
+        {
+            frames.ask(flow);
+            left -= 1;
+        }
+        self.first = if self.first + 1 < lines {
+            self.first + 1
+        } else {
+            0
+        };
+        let mut taken = 0;
+        for line in (self.first..lines).chain(0..self.first) {
+            frames.is_lender = line == 0;
+            let came = match line.checked_sub(1) {
+                None => {
+                    let taken = lender.look(left);
+                    lender.give(taken, |slab, descriptor| {
+                        frames.take(slab, descriptor, |_| true)
+                    })
+                }
+                Some(place) => peers.receive((place, left), lender, &mut frames),
+            };
+            frames.counts.length += came.nonsense;
+            taken += came.taken;
+            left -= came.taken;
+            if left == 0 {
+                break;
+            }
+        }
+        let given = frames.burst.len() - before;
+        self.all_dropped = taken > 0 && given == 0;
+        given
     }
 }
 
@@ -236,66 +282,29 @@ impl LinkRx for Rx {
         max: usize,
     ) -> Result<usize, LinkError> {
         // Asked first: what was sent before the end is still taken.
-        let is_over = self.gone.load(Relaxed) || self.receiving.is_over();
-        self.all_dropped = false;
-        if !self.owed.is_empty() {
-            self.settle();
+        let is_over = self.shared.gone.load(Relaxed) || self.lender.is_over();
+        if self.peers.has_news() {
+            self.peers.read_news(&self.lender);
         }
-        if self.take(max) == 0 {
-            if is_over {
-                self.gone.store(true, Relaxed);
-                return Err(ended());
-            }
-            return Ok(0);
+        let lines = if is_over { 1 } else { 1 + self.peers.len() };
+        let given = self.receive_from(lines, slab, burst, max);
+        if is_over && given == 0 && !self.all_dropped {
+            self.shared.gone.store(true, Relaxed);
+            return Err(ended());
         }
-        let bounds = Bounds {
-            layout: self.inward.layout(),
-            links: 1,
-        };
-        let mut n = 0;
-        let mut wants_buffers = false;
-        let mut items = mem::take(&mut self.items);
-        for item in items.drain(..) {
-            let Ok(descriptor) = Descriptor::decode(&item, Writer::Owner, &bounds) else {
-                self.counts.length += 1;
-                continue;
-            };
-            if let Some(packet) = self.copy(&descriptor, slab) {
-                burst.push_back(packet);
-                n += 1;
-            }
-            self.give_back(descriptor.name);
-            wants_buffers |= descriptor.flags & WANTS_BUFFERS != 0;
-        }
-        self.items = items;
-        self.receiving.publish_returns();
-        if wants_buffers {
-            self.far_bell.ring();
-        }
-        self.all_dropped = n == 0;
-        Ok(n)
+        Ok(given)
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.bell.fd())
+        Some(self.peers.fd().unwrap_or_else(|| self.lender.fd()))
     }
 
-    /// At once, where packets wait; else the bell is armed, and rings for the next: a thread asks this before it sleeps.
+    /// At once, where packets wait; else the bells are armed, and ring for the next: a thread asks this before it sleeps.
     fn next_event(&mut self) -> Instant {
-        if self.is_armed && !self.all_dropped {
-            return Instant::FAR;
-        }
-        if self.all_dropped || !self.receiving.is_empty() {
+        if self.all_dropped || !self.lender.arm() || !self.peers.arm() {
             return Instant::ZERO;
         }
-        self.bell.arm(Sleep::Fd);
-        self.is_armed = true;
-        self.looks = 0;
-        // Once more after arming: what came before it did not ring.
-        match self.receiving.is_empty() {
-            true => Instant::FAR,
-            false => Instant::ZERO,
-        }
+        self.shared.retry_at()
     }
 
     fn statistics(&self) -> RxStatistics {
@@ -303,67 +312,22 @@ impl LinkRx for Rx {
     }
 }
 
-/// Why a frame does not go.
-enum NotSent {
-    /// Not now: no name is free, or the ring is full.
-    Full,
-    /// Never: it is not of IP, or longer than a buffer.
-    Refused,
-}
-
 struct Tx {
-    sending: Sending<Item, Back>,
-    outward: BorrowedSlab,
-    far_bell: Arc<Bell>,
-    /// Names that are ours, the last one to be taken next: its buffer is the warmest.
-    free: Vec<BufferName>,
-    /// By index: whether the lender has it.
-    lent: Vec<bool>,
-    /// Both halves' together.
-    gone: Arc<AtomicBool>,
+    lender: Outlet,
+    peers: Outgoing,
+    shared: Arc<Shared>,
     counts: TxStatistics,
     /// The lease ends with the queue.
     _leased: Arc<Leased>,
 }
 
 impl Tx {
-    /// Takes the names that came back. One that the lender did not have it has made up.
-    fn collect(&mut self) {
-        let layout = self.outward.layout();
-        let Self { free, lent, .. } = self;
-        self.sending.take_returns(lent.len(), |back| {
-            let Ok(Return { name }) = Return::decode(&back, layout) else {
-                return;
-            };
-            if lent.get_mut(name.index as usize).is_some_and(mem::take) {
-                free.push(name);
-            }
-        });
-    }
-
-    fn send_one(&mut self, frame: &Packet) -> Result<(), NotSent> {
+    fn send_one(&mut self, frame: &Packet, now: Instant) -> Result<(), NotSent> {
         let packet = ip_packet(frame.bytes()).ok_or(NotSent::Refused)?;
-        let length = u32::try_from(packet.len()).map_err(|_| NotSent::Refused)?;
-        if length > self.outward.layout().buffer_bytes() {
-            return Err(NotSent::Refused);
+        match self.peers.place_for(packet, frame.meta.segment, now) {
+            Some(place) => self.peers.send(place, (frame, packet), now),
+            None => self.lender.send(frame, packet),
         }
-        let &name = self.free.last().ok_or(NotSent::Full)?;
-        (self.outward.copy_in(name, 0, packet)).map_err(|_| NotSent::Refused)?;
-        let are_few = self.free.len() <= self.lent.len() / 4;
-        let descriptor = Descriptor {
-            name,
-            offset: 0,
-            length,
-            link: 0,
-            flags: if are_few { WANTS_BUFFERS } else { 0 },
-            segment: frame.meta.segment,
-        };
-        (self.sending.stage(descriptor.encode())).map_err(|_| NotSent::Full)?;
-        self.free.pop();
-        if let Some(is_lent) = self.lent.get_mut(name.index as usize) {
-            *is_lent = true;
-        }
-        Ok(())
     }
 }
 
@@ -379,21 +343,20 @@ fn ip_packet(frame: &[u8]) -> Option<&[u8]> {
 impl LinkTx for Tx {
     fn transmit(
         &mut self,
-        _now: Instant,
+        now: Instant,
         frames: &mut VecDeque<Packet>,
     ) -> Result<usize, LinkError> {
-        if self.gone.load(Relaxed) || self.sending.is_over() {
-            self.gone.store(true, Relaxed);
+        if self.shared.gone.load(Relaxed) || self.lender.is_over() {
+            self.shared.gone.store(true, Relaxed);
             return Err(ended());
         }
-        self.collect();
+        self.lender.collect();
+        self.peers.begin();
         let mut taken = 0;
-        let mut sent = 0;
         while let Some(frame) = frames.front() {
             let len = frame.len();
-            match self.send_one(frame) {
+            match self.send_one(frame, now) {
                 Ok(()) => {
-                    sent += 1;
                     self.counts.packets += 1;
                     self.counts.bytes += len as u64;
                 }
@@ -403,10 +366,8 @@ impl LinkTx for Tx {
             frames.pop_front();
             taken += 1;
         }
-        if sent > 0 {
-            self.sending.publish();
-            self.far_bell.ring();
-        }
+        self.lender.flush();
+        self.peers.flush();
         Ok(taken)
     }
 

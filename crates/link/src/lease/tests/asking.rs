@@ -85,7 +85,7 @@ fn a_link_is_as_its_terms_say() {
     let addresses: Vec<_> = lease.addresses().iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["10.77.0.2/24", "fd77::2/64"]);
     assert_eq!(lease.ports(), [PortRange(40_000, 40_063)]);
-    assert_eq!((link.queues(), link.handed_on().len()), (1, 5));
+    assert_eq!((link.queues(), link.handed_on().len()), (1, 6));
     drop((lease, link));
     let asked = thread.join().unwrap();
     let Request::Attach { link, program, .. } = &asked[0] else {
@@ -110,7 +110,7 @@ fn a_larger_mtu_than_the_lenders_is_refused() {
 fn terms_that_cannot_be_are_refused_by_their_field() {
     let layout = |buffers, size| SharedLayout::new(buffers, size).unwrap().encode();
     for (what, found) in [
-        ("version 2", terms(|t| t.version = 2)),
+        ("version 3", terms(|t| t.version = 3)),
         ("name that no link has", terms(|t| t.link = "a\nb".into())),
         ("name that no link has", terms(|t| t.link = "x".repeat(257))),
         ("that of one station", terms(|t| t.mac = [0xff; 6])),
@@ -164,9 +164,9 @@ fn files_that_are_not_those_of_the_terms_are_refused() {
     };
     for (what, found) in [
         ("0 descriptors", with(Vec::clear)),
-        ("3 descriptors", with(|files| _ = files.pop())),
+        ("4 descriptors", with(|files| _ = files.pop())),
         (
-            "5 descriptors",
+            "6 descriptors",
             with(|files| files.push(files[0].try_clone().unwrap())),
         ),
         (
@@ -178,8 +178,12 @@ fn files_that_are_not_those_of_the_terms_are_refused() {
             with(|files| files[2] = files[0].try_clone().unwrap()),
         ),
         (
-            "no socket",
+            "edge has no socket",
             with(|files| files[3] = files[0].try_clone().unwrap()),
+        ),
+        (
+            "news have no socket",
+            with(|files| files[4] = files[3].try_clone().unwrap()),
         ),
         (
             "did not come whole",

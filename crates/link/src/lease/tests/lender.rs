@@ -26,8 +26,8 @@ use rustix::{
 use crate::{
     Queue,
     lease::{
-        Answer, Client, Cutting, LeasedLink, MESSAGE_MAX, Options, PortRange, Request, Terms,
-        VERSION,
+        Answer, Binding, Client, Cutting, LeasedLink, MESSAGE_MAX, News, Options, PortRange,
+        Request, Terms, VERSION, Wish,
     },
 };
 
@@ -46,6 +46,10 @@ pub struct Lender {
     pub inward: LendingSlab,
     pub outward: LendingSlab,
     pub terms: Terms,
+    /// Its end of the socket for news.
+    pub news: OwnedFd,
+    /// What the notice says.
+    notice: u32,
     /// The far end's files, in their order.
     files: Vec<OwnedFd>,
 }
@@ -79,13 +83,19 @@ impl Lender {
             slots,
             ports: vec![PortRange(40_000, 40_063)],
         };
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (news, far_news) = socketpair(family, kind, flags, None).unwrap();
         let files = vec![
             copy(inward.file()),
             copy(outward.file()),
             copy(&end.file),
             copy(&end.socket),
+            far_news,
         ];
         Self {
+            news,
+            notice: 0,
             side,
             inward,
             outward,
@@ -190,6 +200,37 @@ impl Lender {
         self.side.far_bell.ring();
     }
 
+    /// Tells something unasked.
+    pub fn tell(&mut self, news: &News, files: Vec<OwnedFd>) {
+        let text = serde_json::to_vec(news).unwrap();
+        self.tell_reply(&Reply { text, files });
+    }
+
+    /// Tells whatever this is.
+    pub fn tell_reply(&mut self, reply: &Reply) {
+        reply.send(&self.news);
+        self.notice += 2;
+        self.side.notice.set(self.notice);
+        self.side.far_bell.ring();
+    }
+
+    /// Holds short cuts back, or no longer.
+    pub fn hold(&mut self, is_held: bool) {
+        self.notice = self.notice & !1 | u32::from(is_held);
+        self.side.notice.set(self.notice);
+    }
+
+    /// What was wished for since the last time.
+    pub fn wishes(&self) -> Vec<Binding> {
+        let mut wishes = Vec::new();
+        let mut text = [0; MESSAGE_MAX];
+        while let Ok((_, n)) = recv(&self.news, &mut text[..], RecvFlags::DONTWAIT) {
+            let Wish { to } = serde_json::from_slice(&text[..n]).unwrap();
+            wishes.push(to);
+        }
+        wishes
+    }
+
     /// Ends without a word, as a process does that is killed.
     pub fn die(self) {
         let Side {
@@ -197,6 +238,7 @@ impl Lender {
             receiving,
             own_bell,
             far_bell,
+            notice: _,
         } = self.side;
         mem::forget((sending, receiving));
         drop((own_bell, far_bell));

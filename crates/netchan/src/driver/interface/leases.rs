@@ -6,7 +6,10 @@ mod flows;
 use std::{io, mem::MaybeUninit, sync::Arc};
 
 use percore::own::Own;
-use proto::time::{Duration, Instant};
+use proto::{
+    time::{Duration, Instant},
+    wire::tcp::Flags,
+};
 use rustix::event::{Timespec, epoll};
 
 use self::{check::Rights, flows::Flows};
@@ -94,12 +97,12 @@ impl Leases {
         Ok(())
     }
 
-    /// A lease has ended; its connections.
-    fn remove(&mut self, lease: u64) -> Option<Flows> {
+    /// A lease has ended.
+    fn remove(&mut self, lease: u64) -> Option<Leased> {
         let place = self.place(lease)?;
         let place = self.put_to_sleep(place);
         self.first = 0;
-        Some(self.all.swap_remove(place).flows)
+        Some(self.all.swap_remove(place))
     }
 
     /// Counts the lease at `place` among those that sleep; where it is then.
@@ -115,14 +118,14 @@ impl Leases {
     /// A lease has a port from now on.
     pub fn bind(&mut self, lease: u64, binding: &Binding) {
         if let Some(leased) = self.of(lease) {
-            leased.rights.bind(binding);
+            leased.rights.ports.bind(binding);
         }
     }
 
     /// A lease has these ports of both protocols.
     pub fn add_ports(&mut self, lease: u64, ports: PortRange) {
         if let Some(leased) = self.of(lease) {
-            leased.rights.add_ports(ports);
+            leased.rights.ports.add_ports(ports);
         }
     }
 
@@ -173,8 +176,15 @@ impl Leases {
 impl Interface {
     /// A lease has ended. The peers of its connections hear of it.
     pub fn end_lease(&mut self, lease: u64, now: Instant) {
-        let flows = self.leases.remove(lease).into_iter();
-        for (number, (key, reset)) in flows.flat_map(Flows::resets).enumerate() {
+        let Some(Leased { source, flows, .. }) = self.leases.remove(lease) else {
+            return;
+        };
+        let goes_past_us = source.core().pairs.read() > 0;
+        for (number, (key, mut reset)) in flows.resets().enumerate() {
+            if goes_past_us && self.host.net.is_local(key.remote) {
+                // What was sent by a short cut is not known here. To a SYN a connection answers whatever its state is (RFC 5961 §4), and to that our TCP.
+                reset.flags = Flags::SYN;
+            }
             self.say_reset(&reset, (key.local, key.remote), now);
             // There are more of them than the host has buffers.
             if number % BURST == BURST - 1

@@ -24,6 +24,7 @@ use proto::{time::Instant, wire::ipv4::Protocol};
 use super::{Boxed, Draft, Module, Place, Point, Rejection, Rows, Verdict, is_name};
 use crate::giant::Concurrency;
 use crate::{
+    channel::{Watched, Watcher},
     driver::{
         module::{Giant, Guarded},
         steer,
@@ -54,6 +55,8 @@ pub struct Entry {
     /// `GOOD`, `FAILED` or `WITHDRAWN`.
     state: AtomicU8,
     body: Body,
+    /// No packet goes past it.
+    _watcher: Watcher,
 }
 
 const GOOD: u8 = 0;
@@ -315,15 +318,17 @@ pub struct Registry {
     /// Where each half is, for each interface: receiving, transmitting, and receiving with what is passed on.
     insides: Vec<[Arc<Inside>; 4]>,
     next_id: AtomicU64,
+    watched: Arc<Watched>,
     /// One at a time loads or unloads.
     pub changing: Mutex<()>,
 }
 
 impl Registry {
     /// No modules, for a stack with so many interfaces.
-    pub fn new(interfaces: usize, giant: Arc<Giant>) -> Self {
+    pub fn new(interfaces: usize, giant: Arc<Giant>, watched: Arc<Watched>) -> Self {
         Self {
             giant,
+            watched,
             entries: mutex(&locks::MODULES, Vec::new()),
             insides: (0..interfaces).map(|_| Default::default()).collect(),
             next_id: AtomicU64::new(1),
@@ -374,6 +379,7 @@ impl Registry {
             counts: PerCore::new(2 * self.insides.len()),
             state: AtomicU8::new(GOOD),
             body,
+            _watcher: self.watched.watch(),
         });
         self.entries.lock().push(entry.clone());
         Ok(entry)

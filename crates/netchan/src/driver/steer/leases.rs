@@ -7,7 +7,7 @@ use proto::wire::ipv4::Protocol;
 use crate::{
     channel::LeaseEnd,
     counters::Counter,
-    link::lease::{Binding, PortRange, Transport},
+    link::lease::{Binding, PortRange, Transport, covers},
     packet::Packet,
 };
 
@@ -145,15 +145,6 @@ impl LeaseTable {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.ends.iter().all(Option::is_none)
-    }
-}
-
-/// Whether a binding at `bound` takes what is for `address`.
-pub fn covers(bound: IpAddr, address: IpAddr) -> bool {
-    match bound {
-        IpAddr::V4(ip) if ip.is_unspecified() => address.is_ipv4(),
-        IpAddr::V6(ip) if ip.is_unspecified() => true,
-        exact => exact == address,
     }
 }
 

@@ -3,8 +3,8 @@
 //! What is checked is a copy that the application cannot change. What passes is consistent: its lengths are those of its headers.
 
 use std::{
-    collections::{HashSet, VecDeque},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    collections::VecDeque,
+    net::{IpAddr, SocketAddr},
 };
 
 use proto::wire::{
@@ -17,11 +17,11 @@ use proto::wire::{
 };
 
 use crate::{
-    driver::{network::Network, steer::leases::covers},
+    driver::network::Network,
     limits,
     link::{
         Segmentation,
-        lease::{Binding, PortRange, Transport},
+        lease::{Holding, Transport},
     },
     packet::Packet,
 };
@@ -32,9 +32,8 @@ const SEGMENT_MIN: u16 = 64;
 /// What a lease's application may send.
 #[derive(Debug, Default)]
 pub struct Rights {
-    bindings: HashSet<Binding>,
-    /// Of both protocols, at all addresses.
-    ports: Vec<PortRange>,
+    /// Its ports.
+    pub ports: Holding,
     /// Datagrams whose first fragment passed.
     fragmented: VecDeque<Fragmented>,
 }
@@ -74,32 +73,6 @@ struct Fields {
 }
 
 impl Rights {
-    /// The lease has a port from now on.
-    pub fn bind(&mut self, binding: &Binding) {
-        self.bindings.insert(*binding);
-    }
-
-    /// The lease has these ports.
-    pub fn add_ports(&mut self, ports: PortRange) {
-        self.ports.push(ports);
-    }
-
-    fn has(&self, transport: Transport, address: IpAddr, port: u16) -> bool {
-        let in_range = |range: &PortRange| (range.0..=range.1).contains(&port);
-        if self.ports.iter().any(in_range) {
-            return true;
-        }
-        let wildcards = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-        let mut bound = wildcards
-            .into_iter()
-            .filter(|bound| covers(*bound, address));
-        let is_bound = |ip| {
-            let address = SocketAddr::new(ip, port);
-            self.bindings.contains(&Binding { transport, address })
-        };
-        is_bound(address) || bound.any(is_bound)
-    }
-
     /// Checks a packet of the application's, cuts it to its length, and says of it what a packet of our own says.
     /// `mtu`: of the link, and what it does with longer ones.
     ///
@@ -167,7 +140,8 @@ impl Rights {
         let Some(&[p0, p1, ..]) = whole_header(transport, upper) else {
             return Err(Refusal::Header);
         };
-        if !self.has(transport, fields.ends.0, u16::from_be_bytes([p0, p1])) {
+        let source = SocketAddr::new(fields.ends.0, u16::from_be_bytes([p0, p1]));
+        if !self.ports.has(transport, source) {
             return Err(Refusal::Port);
         }
         if let Some((ident, false)) = fields.fragment {

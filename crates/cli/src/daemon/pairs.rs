@@ -1,0 +1,257 @@
+//! Short cuts between leases: which there are, and what their applications are told of each other (`docs/decisions/0023-short-cuts.md`).
+//!
+//! A lease's application wishes for one when it sends to a port of another lease. Both are told then, each with the other one's ports, and again whenever
+//! these change: before the application that asked for the port has its answer, so that no packet comes from a port that its receiver has not heard of.
+
+use std::{
+    io::IoSlice,
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use netchan::link::lease::{Binding, MESSAGE_MAX, News, PEER_FILES, PeerPorts, Wish, covers};
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg},
+};
+
+use super::request::{Connection, Lease};
+
+/// Short cuts of one lease, and of all: each takes memory and, in both applications, a look at each turn.
+const EACH_MAX: usize = 16;
+const ALL_MAX: usize = 512;
+
+/// A short cut, and the numbers of its two leases.
+#[derive(Debug)]
+struct Pair {
+    number: u64,
+    leases: [u64; 2],
+}
+
+impl Pair {
+    /// The other lease.
+    fn other(&self, lease: u64) -> Option<u64> {
+        match self.leases {
+            [one, other] if one == lease => Some(other),
+            [other, one] if one == lease => Some(other),
+            _ => None,
+        }
+    }
+}
+
+/// All short cuts.
+#[derive(Debug, Default)]
+pub struct Pairs {
+    all: Vec<Pair>,
+    /// The last one's number.
+    last: u64,
+}
+
+/// The lease of a connection, where it has one.
+fn lease_of<L: Lease>(connections: &[Connection<L>], number: u64) -> Option<&L> {
+    let mut leases = connections.iter().filter_map(|one| one.lease.as_ref());
+    leases.find(|lease| lease.number() == number)
+}
+
+impl Pairs {
+    /// Reads what an application wishes, once. False: there is nothing more to be read, ever.
+    pub fn hear<L: Lease>(&mut self, connections: &[Connection<L>], lease: &L) -> bool {
+        let mut message = [0; MESSAGE_MAX + 1];
+        match recv(lease.news(), &mut message[..], RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return false,
+            Ok((read, _)) => {
+                let text = message.get(..read).unwrap_or_default();
+                // Nonsense is no wish.
+                if let Ok(Wish { to }) = serde_json::from_slice(text) {
+                    self.wish(connections, lease, &to);
+                }
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => return false,
+        }
+        true
+    }
+
+    fn wish<L: Lease>(&mut self, connections: &[Connection<L>], lease: &L, to: &Binding) {
+        let Some(other) = holder_of(connections, to) else {
+            return;
+        };
+        let (here, there) = (lease.number(), other.number());
+        let is_there = |pair: &Pair| pair.other(here) == Some(there);
+        if here == there || self.all.iter().any(is_there) || self.all.len() >= ALL_MAX {
+            return;
+        }
+        let count = |number| {
+            let has = |pair: &&Pair| pair.other(number).is_some();
+            self.all.iter().filter(has).count()
+        };
+        if [here, there]
+            .map(count)
+            .iter()
+            .any(|&count| count >= EACH_MAX)
+        {
+            return;
+        }
+        self.last += 1;
+        let number = self.last;
+        let ends = match lease.pair(other, number) {
+            Ok(ends) => ends,
+            Err(e) => {
+                tracing::debug!(target: "netchan::daemon", "no short cut: {e}");
+                return;
+            }
+        };
+        let [ours, theirs] = &ends;
+        let meets = |of: &L, end: &netchan::PairEnd, met: &L| {
+            let news = News::Peer(Box::new(end.terms(ports_of(connections, met))));
+            tell(of, &news, &end.files())
+        };
+        // First the one that has not asked: what the other one sends at once is taken then. An end that is not told of closes with `ends`, and its other
+        // end sees that.
+        if meets(other, theirs, lease) && meets(lease, ours, other) {
+            let leases = [here, there];
+            self.all.push(Pair { number, leases });
+        }
+    }
+
+    /// The ports of a lease have changed, or others have them, too: those that have a short cut to such a lease hear of it.
+    pub fn changed<L: Lease>(
+        &mut self,
+        connections: &[Connection<L>],
+        lease: u64,
+        asked: Option<&Binding>,
+    ) {
+        let mut changed = vec![lease];
+        if let Some(binding) = asked {
+            let rivals = connections.iter().filter_map(|one| one.lease.as_ref());
+            let rivals =
+                rivals.filter(|rival| rival.ports().0.iter().any(|old| is_rival(old, binding)));
+            changed.extend(rivals.map(Lease::number).filter(|&number| number != lease));
+        }
+        for number in changed {
+            self.announce(connections, number);
+        }
+    }
+
+    fn announce<L: Lease>(&mut self, connections: &[Connection<L>], number: u64) {
+        let Some(lease) = lease_of(connections, number) else {
+            return;
+        };
+        let mut lost = Vec::new();
+        for pair in &self.all {
+            let Some(other) = pair.other(number) else {
+                continue;
+            };
+            let news = News::Ports {
+                pair: pair.number,
+                ports: ports_of(connections, lease),
+            };
+            let is_told = lease_of(connections, other).is_some_and(|other| tell(other, &news, &[]));
+            if !is_told {
+                lost.push(pair.number);
+            }
+        }
+        for pair in lost {
+            self.end(connections, pair);
+        }
+    }
+
+    /// Ends a short cut. Both go on by the daemon.
+    fn end<L: Lease>(&mut self, connections: &[Connection<L>], number: u64) {
+        let Some(place) = self.all.iter().position(|pair| pair.number == number) else {
+            return;
+        };
+        let pair = self.all.swap_remove(place);
+        for lease in pair.leases {
+            if let Some(lease) = lease_of(connections, lease) {
+                gone(lease, number);
+            }
+        }
+    }
+
+    /// A lease has ended: those that had a short cut to it hear of that.
+    pub fn remove<L: Lease>(&mut self, connections: &[Connection<L>], number: u64) {
+        while let Some(place) = self
+            .all
+            .iter()
+            .position(|pair| pair.other(number).is_some())
+        {
+            let pair = self.all[place].number;
+            self.end(connections, pair);
+        }
+    }
+}
+
+/// The lease that has this port: one that has it at this very address before one that has it at all.
+fn holder_of<'a, L: Lease>(connections: &'a [Connection<L>], to: &Binding) -> Option<&'a L> {
+    let leases = || connections.iter().filter_map(|one| one.lease.as_ref());
+    let exact = |lease: &&L| lease.ports().0.contains(to);
+    let at_all = |lease: &&L| {
+        let (bindings, ranges) = lease.ports();
+        let (ip, port) = (to.address.ip(), to.address.port());
+        let covered = |binding: &Binding| {
+            let is_one = (binding.transport, binding.address.port()) == (to.transport, port);
+            is_one && covers(binding.address.ip(), ip)
+        };
+        bindings.iter().any(covered)
+            || ranges
+                .iter()
+                .any(|range| (range.0..=range.1).contains(&port))
+    };
+    leases().find(exact).or_else(|| leases().find(at_all))
+}
+
+/// Whether two leases that have these have one port, at other addresses.
+fn is_rival(one: &Binding, other: &Binding) -> bool {
+    (one.transport, one.address.port()) == (other.transport, other.address.port())
+}
+
+/// The ports of a lease, as others are told.
+fn ports_of<L: Lease>(connections: &[Connection<L>], lease: &L) -> PeerPorts {
+    let others = || {
+        let leases = connections.iter().filter_map(|one| one.lease.as_ref());
+        leases.filter(|other| other.number() != lease.number())
+    };
+    let is_shared = |binding: &Binding| {
+        others().any(|other| other.ports().0.iter().any(|its| is_rival(its, binding)))
+    };
+    let (bindings, ranges) = lease.ports();
+    let (shared, bindings) = bindings.into_iter().partition(is_shared);
+    PeerPorts {
+        bindings,
+        shared,
+        ranges,
+    }
+}
+
+/// Tells an application something, at once or not at all: it has not read what it was told before, or there is more than a message holds.
+fn tell<L: Lease>(lease: &L, news: &News, files: &[BorrowedFd<'_>]) -> bool {
+    let Ok(text) = serde_json::to_vec(news) else {
+        return false;
+    };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PEER_FILES))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let is_full = !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files));
+    if text.len() > MESSAGE_MAX || is_full {
+        return false;
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let sent = sendmsg(
+        lease.news().as_fd(),
+        &[IoSlice::new(&text)],
+        &mut control,
+        flags,
+    );
+    if sent.is_ok() {
+        lease.ring();
+    }
+    sent.is_ok()
+}
+
+/// Tells an application that a short cut is gone. Where it does not read that, it loses all of them: the socket's end says so.
+fn gone<L: Lease>(lease: &L, pair: u64) {
+    if !tell(lease, &News::Gone { pair }, &[]) {
+        let _ = rustix::net::shutdown(lease.news(), rustix::net::Shutdown::Both);
+        lease.ring();
+    }
+}

@@ -1,0 +1,237 @@
+//! Short cuts between the leases of made-up clients.
+
+use netchan::link::lease::{News, PEER_FILES, PeerPorts, PeerTerms, Wish};
+use rustix::fs::fstat;
+
+use super::*;
+
+/// A client with a lease, and its end of the socket for news.
+struct Holder {
+    client: Client,
+    news: OwnedFd,
+    number: u64,
+}
+
+impl Holder {
+    fn new(scene: &mut Scene) -> Self {
+        let client = scene.client(0);
+        client.say(&serde_json::to_vec(&attach()).unwrap()).unwrap();
+        assert!(scene.turn().is_continue());
+        let (_, mut files) = client.hear().unwrap();
+        let number = scene.server.lender.lent.borrow().len() as u64;
+        let news = files.pop().unwrap();
+        Self {
+            client,
+            news,
+            number,
+        }
+    }
+
+    fn wish(&self, scene: &mut Scene, to: Binding) {
+        let wish = serde_json::to_vec(&Wish { to }).unwrap();
+        rustix::net::send(&self.news, &wish, SendFlags::NOSIGNAL).unwrap();
+        assert!(scene.turn().is_continue());
+    }
+
+    fn hear(&self) -> Option<(News, Vec<OwnedFd>)> {
+        let (text, files) = heard(&self.news)?;
+        Some((serde_json::from_slice(&text).unwrap(), files))
+    }
+
+    /// It hears of a peer.
+    fn meets(&self) -> (PeerTerms, Vec<OwnedFd>) {
+        match self.hear() {
+            Some((News::Peer(terms), files)) => (*terms, files),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// It hears of a peer's ports.
+    fn ports(&self) -> PeerPorts {
+        match self.hear() {
+            Some((News::Ports { ports, .. }, _)) => ports,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn range(&self) -> PortRange {
+        let first = u16::try_from(20_000 + 16 * self.number).unwrap();
+        PortRange(first, first + 15)
+    }
+}
+
+fn at(address: &str) -> Binding {
+    Binding {
+        transport: Transport::Tcp,
+        address: address.parse().unwrap(),
+    }
+}
+
+fn bind_at(address: &str) -> Request {
+    Request::Bind(at(address))
+}
+
+const SERVED: &str = "10.77.0.2:8080";
+
+/// A server at that address, a client, and a short cut between them, of which both have heard.
+fn met(name: &str) -> (Scene, Holder, Holder) {
+    let mut scene = Scene::new(name, Limits::default());
+    let (server, client) = (Holder::new(&mut scene), Holder::new(&mut scene));
+    assert_eq!(
+        scene.ask(&server.client, &bind_at(SERVED)),
+        Some(Answer::Done)
+    );
+    client.wish(&mut scene, at(SERVED));
+    let ((theirs, server_files), (ours, files)) = (server.meets(), client.meets());
+    assert_eq!(
+        (theirs.pair, theirs.is_maker, ours.is_maker),
+        (ours.pair, false, true)
+    );
+    assert_eq!(
+        (ours.ports.bindings, ours.ports.shared),
+        (vec![at(SERVED)], Vec::new())
+    );
+    assert_eq!(ours.ports.ranges, [server.range()]);
+    assert_eq!(
+        (theirs.ports.bindings, theirs.ports.ranges),
+        (Vec::new(), vec![client.range()])
+    );
+    assert_eq!((files.len(), server_files.len()), (PEER_FILES, PEER_FILES));
+    // What one sends is what the other one receives, and the edge is one.
+    let inode = |file: &OwnedFd| fstat(file).unwrap().st_ino;
+    let [ours, theirs] = [files, server_files].map(|all| all.iter().map(inode).collect::<Vec<_>>());
+    assert_eq!(
+        (ours[0], ours[1], ours[2]),
+        (theirs[1], theirs[0], theirs[2])
+    );
+    (scene, server, client)
+}
+
+#[test]
+fn a_wish_makes_a_short_cut_of_which_both_are_told() {
+    let (mut scene, server, client) = met("pair");
+    // There is one, whichever asks and for whichever port.
+    client.wish(&mut scene, at(SERVED));
+    client.wish(&mut scene, at(&format!("10.77.0.2:{}", server.range().1)));
+    server.wish(&mut scene, at(&format!("10.77.0.9:{}", client.range().0)));
+    // None to itself, and none to what no lease has.
+    client.wish(&mut scene, at(&format!("10.77.0.2:{}", client.range().0)));
+    client.wish(&mut scene, at("10.77.0.2:9"));
+    rustix::net::send(&client.news, b"{\"to\": 7}", SendFlags::NOSIGNAL).unwrap();
+    assert!(scene.turn().is_continue());
+    assert!(client.hear().is_none() && server.hear().is_none());
+    assert_eq!(scene.count(), (2, 2));
+}
+
+#[test]
+fn ports_are_told_before_their_lease_has_the_answer() {
+    let (mut scene, server, client) = met("pair-ports");
+    assert_eq!(
+        scene.ask(&server.client, &bind_at("10.77.0.2:81")),
+        Some(Answer::Done)
+    );
+    assert_eq!(client.ports().bindings, [at(SERVED), at("10.77.0.2:81")]);
+    assert!(matches!(
+        scene.ask(&client.client, &Request::MorePorts),
+        Some(Answer::Ports(_))
+    ));
+    assert_eq!(server.ports().ranges, [client.range()]);
+    // What is refused is no change.
+    assert_eq!(
+        errno(scene.ask(&server.client, &bind(9999))),
+        libc::EADDRINUSE
+    );
+    assert!(client.hear().is_none());
+}
+
+#[test]
+fn a_port_that_two_leases_have_is_said_to_be_shared() {
+    let (mut scene, server, client) = met("pair-shared");
+    let third = Holder::new(&mut scene);
+    assert_eq!(
+        scene.ask(&third.client, &bind_at("10.77.0.3:8080")),
+        Some(Answer::Done)
+    );
+    let ports = client.ports();
+    assert_eq!(
+        (ports.bindings, ports.shared),
+        (Vec::new(), vec![at(SERVED)])
+    );
+    client.wish(&mut scene, at("10.77.0.3:8080"));
+    assert_eq!(client.meets().0.ports.shared, [at("10.77.0.3:8080")]);
+    assert_eq!(third.meets().0.ports.ranges, [client.range()]);
+    assert!(server.hear().is_none());
+}
+
+#[test]
+fn the_end_of_a_lease_is_told_when_its_ports_are_free() {
+    let (mut scene, server, client) = met("pair-end");
+    drop(server);
+    assert!(scene.comes_to((1, 1)));
+    assert!(matches!(client.hear(), Some((News::Gone { pair: 1 }, _))));
+    assert_eq!(scene.server.lender.leases.load(Relaxed), 1);
+    // Another one may have the port then.
+    let again = Holder::new(&mut scene);
+    assert_eq!(
+        scene.ask(&again.client, &bind_at(SERVED)),
+        Some(Answer::Done)
+    );
+    client.wish(&mut scene, at(SERVED));
+    assert_eq!(client.meets().0.pair, 2);
+}
+
+#[test]
+fn a_lease_has_so_many() {
+    let mut scene = Scene::new("pair-many", Limits::default());
+    let server = Holder::new(&mut scene);
+    assert_eq!(
+        scene.ask(&server.client, &bind_at(SERVED)),
+        Some(Answer::Done)
+    );
+    let clients: Vec<_> = (0..20).map(|_| Holder::new(&mut scene)).collect();
+    let mut met = 0;
+    for client in &clients {
+        client.wish(&mut scene, at(SERVED));
+        met += usize::from(client.hear().is_some());
+    }
+    assert_eq!(met, 16);
+    // Between others there may be more.
+    clients[18].wish(
+        &mut scene,
+        at(&format!("10.77.0.2:{}", clients[19].range().0)),
+    );
+    assert!(clients[18].hear().is_some() && clients[19].hear().is_some());
+}
+
+#[test]
+fn an_application_that_reads_no_news_loses_its_short_cuts() {
+    let (mut scene, server, client) = met("pair-silent");
+    let mut told = 0;
+    let other = soon(|| {
+        let address = format!("10.77.0.2:{}", 10_000 + told);
+        told += 1;
+        assert_eq!(
+            scene.ask(&server.client, &bind_at(&address)),
+            Some(Answer::Done)
+        );
+        server.hear()
+    });
+    assert!(
+        matches!(other, Some((News::Gone { pair: 1 }, _))),
+        "{other:?}"
+    );
+    assert!(told > 10, "some are held");
+    while client.hear().is_some() {}
+    assert_eq!(
+        recv(&client.news, &mut [0; 1], RecvFlags::empty())
+            .unwrap()
+            .1,
+        0,
+        "the end"
+    );
+    assert!(scene.turn().is_continue());
+    let ready = scene.server.wait(scene.now, Some(Duration::ZERO)).unwrap();
+    assert!(ready.wishes.is_empty(), "it is not listened to for ever");
+    assert_eq!(scene.ask(&client.client, &bind(8081)), Some(Answer::Done));
+    assert_eq!(scene.count(), (2, 2), "the leases go on");
+}

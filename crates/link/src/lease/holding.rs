@@ -1,0 +1,55 @@
+//! The ports that a lease has, as packets are checked against them.
+
+use std::{
+    collections::HashSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use super::terms::{Binding, PortRange, Transport};
+
+/// The ports of a lease.
+#[derive(Clone, Debug, Default)]
+pub struct Holding {
+    bindings: HashSet<Binding>,
+    /// Of both protocols, at all addresses.
+    ranges: Vec<PortRange>,
+}
+
+impl Holding {
+    /// It has a port from now on.
+    pub fn bind(&mut self, binding: &Binding) {
+        self.bindings.insert(*binding);
+    }
+
+    /// It has these ports.
+    pub fn add_ports(&mut self, ports: PortRange) {
+        self.ranges.push(ports);
+    }
+
+    /// Whether it has this one.
+    #[must_use]
+    pub fn has(&self, transport: Transport, address: SocketAddr) -> bool {
+        let (ip, port) = (address.ip(), address.port());
+        let in_range = |range: &PortRange| (range.0..=range.1).contains(&port);
+        if self.ranges.iter().any(in_range) {
+            return true;
+        }
+        let is_bound = |ip| {
+            let address = SocketAddr::new(ip, port);
+            self.bindings.contains(&Binding { transport, address })
+        };
+        let wildcards = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        let mut bound = wildcards.into_iter().filter(|bound| covers(*bound, ip));
+        is_bound(ip) || bound.any(is_bound)
+    }
+}
+
+/// Whether a binding at `bound` takes what is for `address`.
+#[must_use]
+pub fn covers(bound: IpAddr, address: IpAddr) -> bool {
+    match bound {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.is_ipv4(),
+        IpAddr::V6(ip) if ip.is_unspecified() => true,
+        exact => exact == address,
+    }
+}
