@@ -7,6 +7,7 @@
 //! | `rules` | which user and program may have which port |
 //! | `request` | one request and its answer |
 //! | `answer` | the thread that answers |
+//! | `holders` | which lease has which port |
 //! | `pairs` | short cuts between leases |
 //! | `refusals` | how often refusals are told of |
 
@@ -33,6 +34,7 @@ use signal_hook::{
 };
 
 mod answer;
+mod holders;
 mod pairs;
 mod peer;
 mod refusals;

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use netchan::link::lease::{Answer, MESSAGE_MAX, Request};
+use netchan::link::lease::{Answer, Binding, MESSAGE_MAX, Request};
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     io::Errno,
@@ -28,7 +28,7 @@ use rustix::{
 use super::{
     pairs::Pairs,
     refusals::{Kind, Refusals},
-    request::{Connection, Lease, Lender, Refusal, answer, send},
+    request::{Connection, Lease, Lender, Refusal, Wishes, answer, send},
     rules::Rules,
     socket::Listening,
 };
@@ -237,7 +237,7 @@ impl<L: Lender> Server<L> {
             self.obey()?;
         }
         for &number in &ready.wishes {
-            self.hear(number);
+            self.hear(number, now);
         }
         // Backwards: the last one takes the place of one that is closed.
         for &number in ready.connections.iter().rev() {
@@ -256,13 +256,18 @@ impl<L: Lender> Server<L> {
     }
 
     /// Reads what the application of a lease wishes.
-    fn hear(&mut self, number: usize) {
+    fn hear(&mut self, number: usize, now: u64) {
         let Self {
             connections, pairs, ..
         } = self;
-        let lease = connections.get(number).and_then(|one| one.lease.as_ref());
-        let goes_on = lease.is_some_and(|lease| pairs.hear(connections, lease));
+        let Some(connection) = connections.get(number) else {
+            return;
+        };
+        let mut wishes = connection.wishes;
+        let goes_on = (connection.lease.as_ref())
+            .is_some_and(|lease| pairs.hear(connections, lease, || wishes.is_one_more(now)));
         if let Some(connection) = connections.get_mut(number) {
+            connection.wishes = wishes;
             connection.is_mute = !goes_on;
         }
     }
@@ -272,9 +277,9 @@ impl<L: Lender> Server<L> {
         let mut closed = self.connections.swap_remove(number);
         tracing::debug!(target: "netchan::daemon", "{} has gone", closed.name);
         if let Some(lease) = closed.lease.take() {
-            let number = lease.number();
+            let (number, ports) = (lease.number(), lease.ports());
             drop(lease);
-            self.pairs.remove(&self.connections, number);
+            self.pairs.lost(&self.connections, number, &ports);
         }
     }
 
@@ -309,24 +314,27 @@ impl<L: Lender> Server<L> {
             Err(_) => return false,
         };
         let begins = connection.lease.is_none();
-        let mut asked = None;
-        let answer = serde_json::from_slice(message)
+        let request = serde_json::from_slice(message);
+        let asked = match &request {
+            Ok(Request::Bind(binding)) => Some(canonical(*binding)),
+            _ => None,
+        };
+        let answer = request
             .map_err(|e| Refusal::nonsense(format!("no request: {e}")))
-            .and_then(|request| {
-                if let Request::Bind(binding) = &request {
-                    asked = Some(*binding);
-                }
-                answer(&self.lender, &self.rules, connection, request)
-            });
+            .and_then(|request| answer(&self.lender, &self.rules, connection, request));
         let answer = match answer {
             Ok(answer) => answer,
             Err(refusal) => return self.refuse(number, now, &refusal),
         };
         // Before the application has its answer, and sends from there.
-        if matches!(answer, Answer::Done | Answer::Ports(_))
-            && let Some(lease) = connection.lease.as_ref().map(L::Lease::number)
-        {
-            self.pairs.changed(&self.connections, lease, asked.as_ref());
+        if let Some(lease) = connection.lease.as_ref().map(L::Lease::number) {
+            let (bindings, ranges) = match &answer {
+                Answer::Done => (asked.as_slice(), &[][..]),
+                Answer::Ports(more) => (&[][..], &more[..]),
+                Answer::Terms(terms) if begins => (&[][..], &terms.ports[..]),
+                Answer::Terms(_) | Answer::Refused { .. } => (&[][..], &[][..]),
+            };
+            (self.pairs).gained(&self.connections, lease, bindings, ranges);
         }
         let Some(connection) = self.connections.get(number) else {
             return true;
@@ -451,6 +459,7 @@ impl<L: Lender> Server<L> {
             name,
             until_ns: now.saturating_add(ATTACH_NS),
             is_mute: false,
+            wishes: Wishes::default(),
         });
     }
 
@@ -459,6 +468,12 @@ impl<L: Lender> Server<L> {
             tell(&line);
         }
     }
+}
+
+/// As a lease has it.
+fn canonical(Binding { transport, address }: Binding) -> Binding {
+    let address = (address.ip().to_canonical(), address.port()).into();
+    Binding { transport, address }
 }
 
 fn tell(line: &str) {

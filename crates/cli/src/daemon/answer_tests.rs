@@ -102,7 +102,7 @@ impl Lease for Part {
         let layout = [0; 16];
         let terms = json!({
             "version": VERSION, "link": "tap:nc0", "mac": [2, 0, 0, 0, 0, 1], "mtu": 1500, "segmentation": "none",
-            "addresses": ["10.77.0.2/24"], "inward": layout, "outward": layout, "slots": 64, "ports": [[40_000, 40_999]],
+            "addresses": ["10.77.0.2/24"], "inward": layout, "outward": layout, "slots": 64, "ports": self.ports().1,
         });
         serde_json::from_value(terms).unwrap()
     }

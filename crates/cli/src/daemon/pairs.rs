@@ -9,13 +9,19 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-use netchan::link::lease::{Binding, MESSAGE_MAX, News, PEER_FILES, PeerPorts, Wish, covers};
+use netchan::{
+    PairEnd,
+    link::lease::{Binding, MESSAGE_MAX, News, PEER_FILES, PeerPorts, PortRange, Wish},
+};
 use rustix::{
     io::Errno,
     net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg},
 };
 
-use super::request::{Connection, Lease};
+use super::{
+    holders::Holders,
+    request::{Connection, Lease},
+};
 
 /// Short cuts of one lease, and of all: each takes memory and, in both applications, a look at each turn.
 const EACH_MAX: usize = 16;
@@ -43,6 +49,7 @@ impl Pair {
 #[derive(Debug, Default)]
 pub struct Pairs {
     all: Vec<Pair>,
+    holders: Holders,
     /// The last one's number.
     last: u64,
 }
@@ -54,29 +61,35 @@ fn lease_of<L: Lease>(connections: &[Connection<L>], number: u64) -> Option<&L> 
 }
 
 impl Pairs {
-    /// Reads what an application wishes, once. False: there is nothing more to be read, ever.
-    pub fn hear<L: Lease>(&mut self, connections: &[Connection<L>], lease: &L) -> bool {
+    /// Reads what an application wishes, once. `heeds`: whether it has not wished too often. False: there is nothing more to be read, ever.
+    pub fn hear<L: Lease>(
+        &mut self,
+        connections: &[Connection<L>],
+        lease: &L,
+        heeds: impl FnOnce() -> bool,
+    ) -> bool {
         let mut message = [0; MESSAGE_MAX + 1];
         match recv(lease.news(), &mut message[..], RecvFlags::DONTWAIT) {
             Ok((_, 0)) => return false,
-            Ok((read, _)) => {
+            Ok((read, _)) if heeds() => {
                 let text = message.get(..read).unwrap_or_default();
                 // Nonsense is no wish.
                 if let Ok(Wish { to }) = serde_json::from_slice(text) {
                     self.wish(connections, lease, &to);
                 }
             }
-            Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => return false,
         }
         true
     }
 
     fn wish<L: Lease>(&mut self, connections: &[Connection<L>], lease: &L, to: &Binding) {
-        let Some(other) = holder_of(connections, to) else {
+        let (here, there) = (lease.number(), self.holders.find(to));
+        let Some(other) = there.and_then(|there| lease_of(connections, there)) else {
             return;
         };
-        let (here, there) = (lease.number(), other.number());
+        let there = other.number();
         let is_there = |pair: &Pair| pair.other(here) == Some(there);
         if here == there || self.all.iter().any(is_there) || self.all.len() >= ALL_MAX {
             return;
@@ -102,8 +115,8 @@ impl Pairs {
             }
         };
         let [ours, theirs] = &ends;
-        let meets = |of: &L, end: &netchan::PairEnd, met: &L| {
-            let news = News::Peer(Box::new(end.terms(ports_of(connections, met))));
+        let meets = |of: &L, end: &PairEnd, met: &L| {
+            let news = News::Peer(Box::new(end.terms(self.ports_of(met))));
             tell(of, &news, &end.files())
         };
         // First the one that has not asked: what the other one sends at once is taken then. An end that is not told of closes with `ends`, and its other
@@ -114,19 +127,32 @@ impl Pairs {
         }
     }
 
-    /// The ports of a lease have changed, or others have them, too: those that have a short cut to such a lease hear of it.
-    pub fn changed<L: Lease>(
+    /// The ports of a lease, as others are told.
+    fn ports_of<L: Lease>(&self, lease: &L) -> PeerPorts {
+        let number = lease.number();
+        let (bindings, ranges) = lease.ports();
+        let is_shared = |binding: &Binding| self.holders.rivals(number, binding).next().is_some();
+        let (shared, bindings) = bindings.into_iter().partition(is_shared);
+        PeerPorts {
+            bindings,
+            shared,
+            ranges,
+        }
+    }
+
+    /// A lease has come, or has ports that it had not: those that have a short cut to it hear of them.
+    pub fn gained<L: Lease>(
         &mut self,
         connections: &[Connection<L>],
         lease: u64,
-        asked: Option<&Binding>,
+        bindings: &[Binding],
+        ranges: &[PortRange],
     ) {
+        self.holders.add(lease, bindings, ranges);
         let mut changed = vec![lease];
-        if let Some(binding) = asked {
-            let rivals = connections.iter().filter_map(|one| one.lease.as_ref());
-            let rivals =
-                rivals.filter(|rival| rival.ports().0.iter().any(|old| is_rival(old, binding)));
-            changed.extend(rivals.map(Lease::number).filter(|&number| number != lease));
+        for binding in bindings {
+            // They have had it alone so far.
+            changed.extend(self.holders.rivals(lease, binding));
         }
         for number in changed {
             self.announce(connections, number);
@@ -134,20 +160,22 @@ impl Pairs {
     }
 
     fn announce<L: Lease>(&mut self, connections: &[Connection<L>], number: u64) {
+        let has = |pair: &&Pair| pair.other(number).is_some();
         let Some(lease) = lease_of(connections, number) else {
             return;
         };
+        if !self.all.iter().any(|pair| has(&pair)) {
+            return;
+        }
+        let ports = self.ports_of(lease);
         let mut lost = Vec::new();
-        for pair in &self.all {
-            let Some(other) = pair.other(number) else {
-                continue;
-            };
+        for pair in self.all.iter().filter(has) {
             let news = News::Ports {
                 pair: pair.number,
-                ports: ports_of(connections, lease),
+                ports: ports.clone(),
             };
-            let is_told = lease_of(connections, other).is_some_and(|other| tell(other, &news, &[]));
-            if !is_told {
+            let other = pair.other(number).and_then(|it| lease_of(connections, it));
+            if !other.is_some_and(|other| tell(other, &news, &[])) {
                 lost.push(pair.number);
             }
         }
@@ -169,58 +197,19 @@ impl Pairs {
         }
     }
 
-    /// A lease has ended: those that had a short cut to it hear of that.
-    pub fn remove<L: Lease>(&mut self, connections: &[Connection<L>], number: u64) {
-        while let Some(place) = self
-            .all
-            .iter()
-            .position(|pair| pair.other(number).is_some())
-        {
-            let pair = self.all[place].number;
-            self.end(connections, pair);
+    /// A lease has ended, which had these ports: those that had a short cut to it hear of that.
+    pub fn lost<L: Lease>(
+        &mut self,
+        connections: &[Connection<L>],
+        lease: u64,
+        (bindings, ranges): &(Vec<Binding>, Vec<PortRange>),
+    ) {
+        self.holders.remove(lease, bindings, ranges);
+        let has = |pair: &&Pair| pair.other(lease).is_some();
+        while let Some(pair) = self.all.iter().find(has) {
+            let number = pair.number;
+            self.end(connections, number);
         }
-    }
-}
-
-/// The lease that has this port: one that has it at this very address before one that has it at all.
-fn holder_of<'a, L: Lease>(connections: &'a [Connection<L>], to: &Binding) -> Option<&'a L> {
-    let leases = || connections.iter().filter_map(|one| one.lease.as_ref());
-    let exact = |lease: &&L| lease.ports().0.contains(to);
-    let at_all = |lease: &&L| {
-        let (bindings, ranges) = lease.ports();
-        let (ip, port) = (to.address.ip(), to.address.port());
-        let covered = |binding: &Binding| {
-            let is_one = (binding.transport, binding.address.port()) == (to.transport, port);
-            is_one && covers(binding.address.ip(), ip)
-        };
-        bindings.iter().any(covered)
-            || ranges
-                .iter()
-                .any(|range| (range.0..=range.1).contains(&port))
-    };
-    leases().find(exact).or_else(|| leases().find(at_all))
-}
-
-/// Whether two leases that have these have one port, at other addresses.
-fn is_rival(one: &Binding, other: &Binding) -> bool {
-    (one.transport, one.address.port()) == (other.transport, other.address.port())
-}
-
-/// The ports of a lease, as others are told.
-fn ports_of<L: Lease>(connections: &[Connection<L>], lease: &L) -> PeerPorts {
-    let others = || {
-        let leases = connections.iter().filter_map(|one| one.lease.as_ref());
-        leases.filter(|other| other.number() != lease.number())
-    };
-    let is_shared = |binding: &Binding| {
-        others().any(|other| other.ports().0.iter().any(|its| is_rival(its, binding)))
-    };
-    let (bindings, ranges) = lease.ports();
-    let (shared, bindings) = bindings.into_iter().partition(is_shared);
-    PeerPorts {
-        bindings,
-        shared,
-        ranges,
     }
 }
 

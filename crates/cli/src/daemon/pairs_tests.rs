@@ -181,6 +181,21 @@ fn the_end_of_a_lease_is_told_when_its_ports_are_free() {
 }
 
 #[test]
+fn wishes_are_heeded_so_often() {
+    let (mut scene, _server, client) = met("pair-wishes");
+    let others: Vec<_> = (0..2).map(|_| Holder::new(&mut scene)).collect();
+    for _ in 0..70 {
+        client.wish(&mut scene, at("10.77.0.2:9"));
+    }
+    let to = |other: &Holder| at(&format!("10.77.0.2:{}", other.range().0));
+    client.wish(&mut scene, to(&others[0]));
+    assert!(client.hear().is_none());
+    scene.now += SECOND;
+    client.wish(&mut scene, to(&others[1]));
+    assert!(client.hear().is_some());
+}
+
+#[test]
 fn a_lease_has_so_many() {
     let mut scene = Scene::new("pair-many", Limits::default());
     let server = Holder::new(&mut scene);

@@ -81,6 +81,29 @@ pub struct Connection<L> {
     pub until_ns: u64,
     /// Its application has closed the socket on which it could wish for short cuts.
     pub is_mute: bool,
+    pub wishes: Wishes,
+}
+
+/// How often an application has wished for short cuts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wishes {
+    since_ns: u64,
+    count: u32,
+}
+
+/// Wishes of a second that are heeded: each is a look through the leases. What an application sends is bounded likewise.
+const WISHES_MAX: u32 = 64;
+const SECOND_NS: u64 = 1_000_000_000;
+
+impl Wishes {
+    /// Counts one; false: there were too many.
+    pub const fn is_one_more(&mut self, now: u64) -> bool {
+        if now.saturating_sub(self.since_ns) >= SECOND_NS {
+            (self.since_ns, self.count) = (now, 0);
+        }
+        self.count = self.count.saturating_add(1);
+        self.count <= WISHES_MAX
+    }
 }
 
 /// Why a request is refused.

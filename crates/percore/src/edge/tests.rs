@@ -162,15 +162,15 @@ fn an_edge_between_two_others_has_two_sides_and_each_is_mapped_once() {
     let spare = [copy(&one), copy(&other)];
     let mut one: Side<[u8; 32], [u8; 16]> = map(&file, layout(), one, Which::Maker).unwrap();
     let mut other: Side<[u8; 32], [u8; 16]> = map(&file, layout(), other, Which::Mapper).unwrap();
-    for (from, to) in [(&mut one, &mut other)] {
-        from.sending.stage([1; 32]).unwrap();
-        from.sending.publish();
-        assert_eq!(to.receiving.take_one(), Some([1; 32]));
-        to.sending.stage([2; 32]).unwrap();
-        to.sending.publish();
-        assert_eq!(from.receiving.take_one(), Some([2; 32]));
-        to.own_bell.arm(Sleep::Fd);
-        assert!(from.far_bell.ring() && is_readable(&to.own_bell));
+    one.sending.stage([1; 32]).unwrap();
+    one.sending.publish();
+    assert_eq!(other.receiving.take_one(), Some([1; 32]));
+    other.sending.stage([2; 32]).unwrap();
+    other.sending.publish();
+    assert_eq!(one.receiving.take_one(), Some([2; 32]));
+    for (ringer, sleeper) in [(&one, &other), (&other, &one)] {
+        sleeper.own_bell.arm(Sleep::Fd);
+        assert!(ringer.far_bell.ring() && is_readable(&sleeper.own_bell));
     }
     for (which, socket) in [Which::Maker, Which::Mapper].into_iter().zip(spare) {
         let again = map::<[u8; 32], [u8; 16]>(&file, layout(), socket, which);
@@ -189,5 +189,4 @@ fn a_notice_is_read_at_the_other_side() {
     drop(near);
     notice.set(8);
     assert_eq!(far.notice.get(), 8);
-    assert_eq!(far.far_bell.ring(), false);
 }

@@ -12,7 +12,11 @@ use proto::{
 };
 
 use super::*;
-use crate::{driver::network::InterfaceFacts, link::Segmentation, packet::HEADROOM};
+use crate::{
+    driver::network::InterfaceFacts,
+    link::lease::{Binding, PortRange},
+    packet::HEADROOM,
+};
 
 const OURS: &str = "10.0.0.2";
 const THEIRS: &str = "192.0.2.1";
@@ -49,9 +53,9 @@ fn rights() -> Rights {
         transport,
         address: address.parse::<SocketAddr>().unwrap(),
     };
-    rights.bind(&bind(Transport::Tcp, "10.0.0.2:80"));
-    rights.bind(&bind(Transport::Udp, "[::]:53"));
-    rights.add_ports(PortRange(40_000, 40_015));
+    rights.ports.bind(&bind(Transport::Tcp, "10.0.0.2:80"));
+    rights.ports.bind(&bind(Transport::Udp, "[::]:53"));
+    rights.ports.add_ports(PortRange(40_000, 40_015));
     rights
 }
 
