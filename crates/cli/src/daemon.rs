@@ -190,7 +190,7 @@ fn raise_limit() {
     }
 }
 
-/// For 4,096 connections: the socket, the process, four files of the lease and what the stack has for it.
+/// For 4,096 connections: the socket, the process, five files of the lease and what the stack has for it.
 const DESCRIPTORS: u64 = 1 << 16;
 
 /// Leaves what takes rights behind. This process has one thread still: those that it starts inherit what it has become.

@@ -251,7 +251,7 @@ fn neighbors(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
     rows
 }
 
-/// Depth of every channel, both ways, from whichever end can be looked at; then those between links, where packets are forwarded.
+/// The leases: what each has, and what the lender has counted of it. What goes past the lender by short cuts it does not count.
 fn leases(stack: &Stack) -> Vec<Value> {
     let row = |lease: &Arc<LeaseCore>| {
         let ports = lease.ports.lock().to_string();
@@ -265,11 +265,13 @@ fn leases(stack: &Stack) -> Vec<Value> {
             "drops": lease.drops.read(),
             "refused": lease.refused.read(),
             "nonsense": lease.nonsense.read(),
+            "short_cuts": lease.pairs.read(),
         })
     };
     stack.leases().iter().map(row).collect()
 }
 
+/// Depth of every channel, both ways, from whichever end can be looked at; then those between links, where packets are forwarded.
 fn channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = shard_channels(stack, look);
     let net = stack.control.host.network();

@@ -19,13 +19,13 @@ pub const CASES: &[Case] = &[
 ];
 
 /// A place with a daemon on its TAP.
-struct Served {
-    place: Place,
-    daemon: Process,
+pub struct Served {
+    pub place: Place,
+    pub daemon: Process,
 }
 
 impl Served {
-    fn new() -> Result<Self, String> {
+    pub fn new() -> Result<Self, String> {
         let place = place_for("tap:nc0")?;
         let mut command = place.command(&netchan()?.to_string_lossy());
         let (v4, v6) = (format!("{}/24", OURS[0]), format!("{}/64", OURS[1]));
@@ -48,7 +48,7 @@ impl Served {
     }
 
     /// A program whose sockets are the daemon's.
-    fn command(&self, program: &str, arguments: &[&str]) -> Result<Command, String> {
+    pub fn command(&self, program: &str, arguments: &[&str]) -> Result<Command, String> {
         let path = crate::place::find(program).ok_or_else(|| format!("{program} is missing"))?;
         let mut command = self.place.command(&netchan()?.to_string_lossy());
         let link = format!("daemon:{}", socket(&self.place).display());
@@ -57,12 +57,12 @@ impl Served {
         Ok(command)
     }
 
-    fn start(&self, program: &str, arguments: &[&str], name: &str) -> Result<Process, String> {
+    pub fn start(&self, program: &str, arguments: &[&str], name: &str) -> Result<Process, String> {
         Process::start(self.command(program, arguments)?, &self.place.folder, name)
     }
 
     /// Python's web server on the daemon, with the folder's files.
-    fn web_server(&self, port: &str) -> Result<Process, String> {
+    pub fn web_server(&self, port: &str) -> Result<Process, String> {
         let arguments = [
             "-m",
             "http.server",
@@ -76,7 +76,7 @@ impl Served {
     }
 
     /// What the daemon says of its leases.
-    fn leases(&self) -> Result<Vec<serde_json::Value>, String> {
+    pub fn leases(&self) -> Result<Vec<serde_json::Value>, String> {
         let shown = self.place.show(self.daemon.pid(), "leases")?;
         shown.as_array().cloned().ok_or_else(|| shown.to_string())
     }

@@ -29,6 +29,7 @@ mod programs;
 mod regimes;
 mod rsync;
 mod servers;
+mod short_cuts;
 #[path = "../skips/mod.rs"]
 mod skips;
 mod threads;
@@ -88,6 +89,7 @@ fn cases() -> Vec<Case> {
         instructions::CASES,
         programs::CASES,
         daemon::CASES,
+        short_cuts::CASES,
         interactive::CASES,
         rsync::CASES,
         fast_open::CASES,
