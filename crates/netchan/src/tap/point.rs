@@ -12,7 +12,7 @@ use proto::time::Instant;
 
 use super::{
     Begins, COUNTERS, DROPPED_BUFFERS, DROPPED_FULL, Filter, List, MATCHED, Note, Reason, Record,
-    SEEN, State, Subject, TAKEN, Verdict, Way, frame::frame_of, writer::Written,
+    SEEN, State, Subject, TAKEN, Way, frame::frame_of, writer::Written,
 };
 use crate::{counters::Counter, limits, locks, packet::Packet, sys};
 
@@ -262,15 +262,27 @@ impl Point {
         }
     }
 
+    /// Shows the taps a packet that was on no link: one that a program of this host sends to another one. `fate`: what becomes of it.
+    #[cold]
+    #[inline(never)]
+    pub fn see_returned(&mut self, packet: &Packet, fate: Note, now: Instant) {
+        let most = most_of(&self.attached);
+        let Some(length) = frame_of(packet, Begins::Own, most, &mut self.frame) else {
+            return;
+        };
+        let mut known = self.known(now);
+        known.segment = packet.meta.segment;
+        if self.asks {
+            let core = known.note.core;
+            known.note = Note { core, ..fate };
+        }
+        show(&mut self.attached, &self.frame, length, known, self.slot);
+    }
+
     /// What becomes of the next frame of the burst that was seen last.
     #[cold]
-    pub fn judge(&mut self, verdict: Verdict, shard: Option<usize>, reason: Reason) {
-        self.fates.push(Note {
-            verdict,
-            shard: shard.and_then(|number| u8::try_from(number).ok()),
-            reason,
-            core: None,
-        });
+    pub fn judge(&mut self, fate: Note) {
+        self.fates.push(fate);
     }
 
     /// The burst is judged: those that asked get their copies.

@@ -66,7 +66,7 @@ fn steer_one_by_one(driver: &DriverSide, side: &mut Receive, now: Instant) {
             other => other,
         };
         if is_asked {
-            judge(side, verdict);
+            side.taps.judge(fate_of(&verdict));
         }
         if let Ok(verdict) = verdict {
             sort(driver, side, verdict, packet, now);
@@ -78,8 +78,8 @@ fn steer_one_by_one(driver: &DriverSide, side: &mut Receive, now: Instant) {
 }
 
 /// tap: what becomes of a packet.
-fn judge(side: &mut Receive, verdict: Result<Verdict, Reason>) {
-    let (verdict, shard, reason) = match verdict {
+pub(super) fn fate_of(verdict: &Result<Verdict, Reason>) -> tap::Note {
+    let (verdict, shard, reason) = match *verdict {
         Ok(Verdict::Shard(number)) => (tap::Verdict::Shard, Some(number), Reason::NONE),
         Ok(Verdict::Flow(_)) => (tap::Verdict::Shard, None, Reason::NONE),
         Ok(Verdict::Host(_)) => (tap::Verdict::Host, None, Reason::NONE),
@@ -91,7 +91,12 @@ fn judge(side: &mut Receive, verdict: Result<Verdict, Reason>) {
         Ok(Verdict::Drop(counter)) => (tap::Verdict::Drop, None, Reason::counted(counter)),
         Err(module) => (tap::Verdict::Drop, None, module),
     };
-    side.taps.judge(verdict, shard, reason);
+    tap::Note {
+        verdict,
+        shard: shard.and_then(|number| u8::try_from(number).ok()),
+        reason,
+        core: None,
+    }
 }
 
 /// Puts a classified packet where its verdict says.

@@ -2,7 +2,7 @@
 
 use proto::time::Instant;
 
-use super::classify::{flush_leases, give_leased, into_inbox, sort};
+use super::classify::{fate_of, flush_leases, give_leased, into_inbox, sort};
 use crate::{
     channel::PacketEnd,
     driver::{
@@ -124,7 +124,11 @@ fn classify_returns(
                 };
                 // What came by another link has been seen there on arrival.
                 let whence = (from, false, true);
-                if let Ok(verdict) = side.admit(verdict, &mut packet, whence, now) {
+                let verdict = side.admit(verdict, &mut packet, whence, now);
+                if side.steer.leases.is_some() && from == Side::Host && side.taps.is_watched() {
+                    side.taps.see_returned(&packet, fate_of(&verdict), now);
+                }
+                if let Ok(verdict) = verdict {
                     sort(driver, side, verdict, packet, now);
                 }
             }
