@@ -275,8 +275,6 @@ pub(crate) struct State {
     pub filter: Arc<Snapshot<Filter>>,
     counters: PerCore<COUNTERS>,
     ends: Ends,
-    /// No packet goes past it.
-    _watcher: Watcher,
 }
 
 impl fmt::Debug for State {
@@ -419,8 +417,8 @@ impl Taps {
             filter: Arc::new(Snapshot::new(self.ready(options.filter))),
             counters: PerCore::new(places.len()),
             ends,
-            _watcher: self.watched.watch(),
         });
+        let watcher = self.watched.watch();
         self.list.try_update(|list| {
             if list.taps.len() >= limits::TAPS {
                 return Err(full());
@@ -432,6 +430,7 @@ impl Taps {
             heads: rings.iter().map(|_| None).collect(),
             rings,
             state,
+            _watcher: watcher,
             taps: self.clone(),
             since: Statistics::default(),
             read: 0,
@@ -470,6 +469,8 @@ fn invalid(why: impl Into<String>) -> io::Error {
 #[derive(Debug)]
 pub struct Tap {
     state: Arc<State>,
+    /// No packet goes past it.
+    _watcher: Watcher,
     taps: Arc<Taps>,
     rings: Vec<Consumer<Record>>,
     /// The next of each ring: the oldest goes first.

@@ -1,0 +1,129 @@
+//! Two applications of one lender, joined by a short cut as a daemon joins them. All in one process; what crosses, crosses as between two.
+
+mod lease_service;
+
+use std::{
+    io::{IoSlice, Read, Write},
+    mem::MaybeUninit,
+    thread,
+    time::Duration,
+};
+
+use lease_service::{LENDER, LENDER_V6, application, lender_and_peer, pattern};
+use netchan::{
+    Lent, Net, PairEnd,
+    link::{
+        lease::{News, PEER_FILES, PeerPorts},
+        wire,
+    },
+    tap,
+};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+fn ports(lent: &Lent) -> PeerPorts {
+    let (bindings, ranges) = lent.ports();
+    PeerPorts {
+        bindings,
+        shared: Vec::new(),
+        ranges,
+    }
+}
+
+fn tell(lent: &Lent, news: &News, files: &[std::os::fd::BorrowedFd<'_>]) {
+    let text = serde_json::to_vec(news).unwrap();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PEER_FILES))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(files.is_empty() || control.push(SendAncillaryMessage::ScmRights(files)));
+    let text = [IoSlice::new(&text)];
+    sendmsg(lent.news(), &text, &mut control, SendFlags::NOSIGNAL).unwrap();
+    lent.ring();
+}
+
+fn join(one: &Lent, other: &Lent) {
+    let [ours, theirs] = one.pair(other, 1).unwrap();
+    let meets = |of: &Lent, end: &PairEnd, met: &Lent| {
+        let news = News::Peer(Box::new(end.terms(ports(met))));
+        tell(of, &news, &end.files());
+    };
+    meets(other, &theirs, one);
+    meets(one, &ours, other);
+}
+
+/// Packets that the lender has carried between leases.
+fn carried(lender: &Net) -> u64 {
+    let leases = lender.show("leases").unwrap();
+    let all = leases.as_array().unwrap().iter();
+    all.map(|lease| lease["packets_in"].as_u64().unwrap()).sum()
+}
+
+/// Bytes both ways over one connection.
+fn echo(client: &Net, server: &Net, address: &str, len: usize) {
+    let listener = server.tcp().listen(address).unwrap();
+    let sent = pattern(len, 7);
+    let patience = Some(Duration::from_secs(20));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(patience).unwrap();
+            let mut got = vec![0; len];
+            stream.read_exact(&mut got).unwrap();
+            assert!(got == sent, "what came is what was sent");
+            stream.write_all(&got).unwrap();
+        });
+        let mut stream = client.tcp().connect(address).unwrap();
+        stream.set_read_timeout(patience).unwrap();
+        stream.write_all(&sent).unwrap();
+        let mut back = vec![0; len];
+        stream.read_exact(&mut back).unwrap();
+        assert!(back == sent, "what came back is what was sent");
+    });
+}
+
+/// A port that is bound before the applications are joined.
+fn joined() -> (Net, [(Net, std::sync::Arc<Lent>); 2]) {
+    let (lender, _peer) = lender_and_peer(&wire::Options::default());
+    let (client, one) = application(&lender, "client");
+    let (server, other) = application(&lender, "server");
+    for address in [format!("{LENDER}:90"), format!("[{LENDER_V6}]:90")] {
+        drop(server.tcp().listen(&*address).unwrap());
+    }
+    join(&one, &other);
+    (lender, [(client, one), (server, other)])
+}
+
+#[test]
+fn connections_go_past_the_lender() {
+    let (lender, [(client, _one), (server, _other)]) = joined();
+    for address in [format!("{LENDER}:90"), format!("[{LENDER_V6}]:90")] {
+        echo(&client, &server, &address, 200_000);
+        let before = carried(&lender);
+        echo(&client, &server, &address, 3_000_000);
+        assert!(carried(&lender) - before < 20, "{address}");
+    }
+}
+
+#[test]
+fn a_tap_sees_each_packet_between_applications() {
+    let (lender, [(client, _one), (server, _other)]) = joined();
+    let address = format!("{LENDER}:90");
+    echo(&client, &server, &address, 100_000);
+    thread::sleep(Duration::from_millis(500)); // the ends of its connection
+    let before = carried(&lender);
+    let mut tap = lender.tap(tap::Options::default()).unwrap();
+    echo(&client, &server, &address, 100_000);
+    let mut seen = 0;
+    let sees_all = (0..100).any(|_| {
+        while let Some(record) = tap.read() {
+            let ports = record.bytes().get(34..38).unwrap();
+            seen += u64::from(ports[..2] == [0, 90] || ports[2..] == [0, 90]);
+        }
+        thread::sleep(Duration::from_millis(20));
+        seen > 5 && seen == carried(&lender) - before
+    });
+    assert!(sees_all, "{seen} of {} packets", carried(&lender) - before);
+    drop(tap);
+    thread::sleep(Duration::from_millis(500));
+    let before = carried(&lender);
+    echo(&client, &server, &address, 100_000);
+    assert!(carried(&lender) - before < 20, "past it again");
+}
