@@ -61,7 +61,7 @@ fn past(_: &Knobs) -> Outcome {
 const ECHO: &str = "import socket,threading\nl=socket.socket()\nl.bind(('',8000))\nl.listen(64)\ndef serve(c):\n  while True:\n    b=c.recv(1<<20)\n    if not b: return\n    c.sendall(b)\nwhile True:\n  c,_=l.accept()\n  threading.Thread(target=serve,args=(c,),daemon=True).start()";
 
 /// Sends a byte and waits for it, again and again, and says when one takes longer than a second.
-const ASK: &str = "import socket,sys,time\ns=socket.create_connection((sys.argv[1],8000))\ns.setsockopt(socket.IPPROTO_TCP,socket.TCP_NODELAY,1)\ns.settimeout(30)\nn=0\nprint('open',flush=True)\nend=time.monotonic()+20\nwhile time.monotonic()<end:\n  b=b'%08d'%n\n  s.sendall(b)\n  r=b''\n  while len(r)<8: r+=s.recv(8)\n  assert r==b,(r,b)\n  n+=1\n  time.sleep(0.001)\nprint('asked',n)";
+const ASK: &str = "import socket,sys,time\ns=socket.create_connection((sys.argv[1],8000))\ns.setsockopt(socket.IPPROTO_TCP,socket.TCP_NODELAY,1)\ns.settimeout(30)\nn=0\nprint('open',flush=True)\nend=time.monotonic()+8\nwhile time.monotonic()<end:\n  b=b'%08d'%n\n  s.sendall(b)\n  r=b''\n  while len(r)<8: r+=s.recv(8)\n  assert r==b,(r,b)\n  n+=1\n  time.sleep(0.001)\nprint('asked',n)";
 
 /// A capture at the daemon sees each packet between two programs, and a module rules them; before and after that they go past it.
 fn watched(_: &Knobs) -> Outcome {
@@ -102,7 +102,7 @@ fn watched(_: &Knobs) -> Outcome {
         ],
     )?;
     let late = served.start("python3", &["-c", ASK, OURS[0]], "late")?;
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(Duration::from_secs(1));
     if late.said().contains("open") {
         return Err(format!("a module drops it: {}", late.said()));
     }

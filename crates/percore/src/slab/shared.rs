@@ -178,12 +178,41 @@ unsafe fn word<'a>(base: NonNull<u8>, offset: usize) -> &'a AtomicU64 {
     unsafe { AtomicU64::from_ptr(at.as_ptr().cast()) }
 }
 
+/// From so many bytes on, the processor's own instruction for it copies faster than word by word (experiment 5 has the figures).
+const STRING: usize = 1024;
+
+/// Copies `bytes` bytes by one instruction; false: this processor has none. No race is undefined here, either: to the compiler it is not a read or a write of
+/// memory that it knows, and to the processor it is one of single bytes.
+///
+/// # Safety
+/// `from` is valid for reads and `to` for writes of so many bytes, and they do not overlap.
+#[inline]
+unsafe fn copy_string(from: *const u8, to: *mut u8, bytes: usize) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller's. The direction flag is clear, as the ABI has it; registers and memory are named.
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") bytes => _,
+            inout("rsi") from => _,
+            inout("rdi") to => _,
+            options(nostack, preserves_flags),
+        );
+    }
+    cfg!(target_arch = "x86_64")
+}
+
 /// Copies out of memory that another process may be writing: each byte is some byte that was there. Relaxed atomics, word by word where they are
 /// whole, so that no race is undefined; what orders the copy after the other side's writes is the ring that told of them.
 ///
 /// # Safety
 /// `from` is valid for reads of `into.len()` bytes and `into` is elsewhere. In this process no thread writes there meanwhile.
 pub(super) unsafe fn copy_out(from: NonNull<u8>, into: &mut [u8]) {
+    // SAFETY: the caller's.
+    if into.len() >= STRING && unsafe { copy_string(from.as_ptr(), into.as_mut_ptr(), into.len()) }
+    {
+        return;
+    }
     let (head, rest) = into.split_at_mut(before_word(from, into.len()));
     let mut at = 0;
     for place in head {
@@ -211,6 +240,10 @@ pub(super) unsafe fn copy_out(from: NonNull<u8>, into: &mut [u8]) {
 /// # Safety
 /// `to` is valid for writes of `from.len()` bytes and `from` is elsewhere. In this process no other thread touches them meanwhile.
 pub(super) unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
+    // SAFETY: the caller's.
+    if from.len() >= STRING && unsafe { copy_string(from.as_ptr(), to.as_ptr(), from.len()) } {
+        return;
+    }
     let (head, rest) = from.split_at(before_word(to, from.len()));
     let mut at = 0;
     for &value in head {

@@ -26,6 +26,32 @@ fn lend_one(slab: &mut LendingSlab) -> BufferName {
     slab.lend(buffer).unwrap()
 }
 
+/// Whole, word by word or at once, and nothing beside it.
+#[test]
+fn a_copy_of_any_length_is_whole() {
+    let _turn = turn();
+    let size = 2112;
+    let mut slab = LendingSlab::new(1, size, 1, 1).unwrap();
+    let mut far = mapped(&slab);
+    let name = lend_one(&mut slab);
+    let text: Vec<u8> = (0..size).map(|i| i.to_le_bytes()[0] | 1).collect();
+    for len in (0..80).chain(1000..1100).chain([2048]) {
+        for from in [0, 1, 7, 64] {
+            far.copy_in(name, 0, &vec![0; size]).unwrap();
+            far.copy_in(name, from, &text[..len]).unwrap();
+            let mut all = vec![9; size + 2];
+            far.copy_out(name, 0, &mut all[1..=size]).unwrap();
+            assert_eq!((all[0], all[size + 1]), (9, 9), "{len} from {from}");
+            assert_eq!(all[1 + from..][..len], text[..len], "{len} from {from}");
+            let beside = all[1..=from].iter().chain(&all[1 + from + len..=size]);
+            assert!(beside.into_iter().all(|&b| b == 0), "{len} from {from}");
+            let mut part = vec![0; len];
+            slab.look(name).unwrap().copy_out(from, &mut part).unwrap();
+            assert_eq!(part, text[..len], "{len} from {from}");
+        }
+    }
+}
+
 #[test]
 fn what_one_side_copies_in_the_other_copies_out() {
     let _turn = turn();
