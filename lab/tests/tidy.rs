@@ -23,6 +23,7 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/link/src/sys",
     "crates/netchan/src/sys", // system calls of the waiters
     "crates/netchan/src/channel",
+    "crates/netchan/src/c/",                 // what a C program passes
     "crates/netchan/src/tap/filter/machine", // running machine code, and the pages that it lies in
     "crates/cli/src/capture/libpcap",        // a library that is looked up at run time
     "crates/netchan/tests/alloc",            // a counting allocator is an `unsafe impl`
@@ -93,6 +94,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
             (
                 "outside",
                 &[
+                    "c",
                     "config",
                     "control",
                     "environment",
@@ -112,17 +114,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
             (
                 "ground",
                 &[
-                    "address",
-                    "buffers",
-                    "driver",
-                    "errno",
-                    "limits",
-                    "locks",
-                    "readiness",
-                    "real",
-                    "share",
-                    "sys",
-                    "table",
+                    "driver", "errno", "limits", "locks", "real", "share", "sys", "table",
                 ],
             ),
             (

@@ -29,6 +29,7 @@ pub mod regime;
 
 mod stack;
 
+pub mod c;
 pub mod config;
 pub mod control;
 pub mod environment;

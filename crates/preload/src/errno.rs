@@ -3,7 +3,10 @@
 use std::io::{self, ErrorKind};
 
 use libc::c_int;
-pub use netchan::errno_of as code;
+pub use netchan::{
+    c::errno::{get, set},
+    errno_of as code,
+};
 
 /// An error of the operating system by number.
 pub fn error(code: c_int) -> io::Error {
@@ -33,20 +36,4 @@ pub fn would_block(error: &io::Error) -> bool {
 /// Whether a connect(2) goes on behind the call.
 pub fn is_under_way(error: &io::Error) -> bool {
     matches!(code(error), libc::EINPROGRESS | libc::EALREADY)
-}
-
-/// Sets errno.
-pub fn set(code: c_int) {
-    // SAFETY: the C library's own thread-local address, always valid.
-    let location = unsafe { libc::__errno_location() };
-    // SAFETY: see above.
-    unsafe { location.write(code) };
-}
-
-/// Reads errno.
-pub fn get() -> c_int {
-    // SAFETY: the C library's own thread-local address, always valid.
-    let location = unsafe { libc::__errno_location() };
-    // SAFETY: see above.
-    unsafe { location.read() }
 }

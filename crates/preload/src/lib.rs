@@ -107,14 +107,13 @@
 //! | calls | by subject: the decision which stack serves a socket, connections and names, options, transfers and ancillary data, poll and epoll, interfaces |
 //! | outside | the exported functions, and what runs as a program begins and ends |
 
-// The ground.
-mod address;
-mod buffers;
+// The ground; what C passes is netchan's to read.
+use netchan::c::{address, buffers, readiness};
+
 pub mod driver;
 mod errno;
 mod limits;
 mod locks;
-mod readiness;
 mod real;
 mod share;
 mod sys;

@@ -5,10 +5,9 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
 };
 
+use super::buffers;
+use crate::{api::Domain, errno::fail};
 use libc::{c_int, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
-use netchan::socket::Domain;
-
-use crate::{buffers, errno::fail};
 
 /// An address as bind, connect and sendto pass it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! poll's bits, and what netchan calls them.
 
 use libc::c_short;
-use netchan::socket::Readiness;
+
+use crate::api::Readiness;
 
 /// "Normal" data is what there is to read.
 pub const READ_BITS: c_short = libc::POLLIN | libc::POLLRDNORM;

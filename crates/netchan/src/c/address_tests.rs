@@ -3,10 +3,9 @@
 use std::{mem, net::SocketAddr, ptr};
 
 use libc::{sockaddr, sockaddr_in6, sockaddr_storage, socklen_t};
-use netchan::socket::Domain;
 
 use super::{Given, read, write};
-use crate::errno;
+use crate::{api::Domain, errno};
 
 /// Writes and reads back, through exactly as many bytes as there are.
 fn round_trip(address: &str, domain: Domain) -> SocketAddr {
