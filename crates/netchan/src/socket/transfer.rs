@@ -123,6 +123,9 @@ impl Socket {
     ///
     /// `look` runs while the stream's shard is held: it must call nothing of this stack, or waits for itself for ever.
     ///
+    /// What was shown stays where it is until it is taken, the stream is disconnected, connected or bound anew, or the socket is dropped: what arrives is put
+    /// behind it, and a reset leaves it. (For libraries that hand pointers to other languages; no Rust program can have any.)
+    ///
     /// # Errors
     /// As for [`receive`](Self::receive); `NotConnected` for what is no stream.
     pub fn peek_segments(

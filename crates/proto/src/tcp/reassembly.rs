@@ -346,7 +346,7 @@ impl<P: Payload> ReceiveQueue<P> {
         pool.nodes.get(self.head as usize)?.payload.as_ref()
     }
 
-    /// The in-order segments.
+    /// The in-order segments. Each stays in the memory that it is in until it is consumed, popped or cleared: what comes is put behind it.
     pub const fn iter<'a>(&self, pool: &'a SegmentPool<P>) -> Segments<'a, P> {
         Segments {
             pool,

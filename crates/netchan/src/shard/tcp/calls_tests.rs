@@ -399,6 +399,47 @@ fn segments_that_are_lent_stay_until_they_are_consumed() {
     assert_eq!(code(datagrams.consume(1)), Err(libc::ENOTCONN));
 }
 
+/// Where text lies that was shown, and what it is.
+fn places(socket: &Socket) -> Vec<(usize, Vec<u8>)> {
+    let mut places = Vec::new();
+    let look = |bytes: &[u8]| places.push((bytes.as_ptr().addr(), bytes.to_vec()));
+    assert!(socket.peek_segments(look, None).is_ok());
+    places
+}
+
+/// Libraries whose callers keep pointers to it stand on this.
+#[test]
+fn what_was_shown_stays_where_it_is_until_it_is_taken() {
+    let world = World::new();
+    let (client, server) = world.connection();
+    let mut shown: Vec<(usize, Vec<u8>)> = Vec::new();
+    let stays = |shown: &[(usize, Vec<u8>)], now: &[(usize, Vec<u8>)]| {
+        assert!(now.len() >= shown.len());
+        for ((place, text), (place_now, text_now)) in shown.iter().zip(now) {
+            assert_eq!(place, place_now);
+            assert!(text_now.starts_with(text), "what comes is put behind it");
+        }
+    };
+    // Some is put behind the segment before it, some has places of its own, some is lost and comes later.
+    for len in [1, 1400, 3, 9000, 700, 30_000, 1, 1, 4096] {
+        send(&client, &vec![u8::try_from(len % 251).unwrap(); len], None).unwrap();
+        world.pass(2);
+        let now = places(&server);
+        stays(&shown, &now);
+        shown = now;
+    }
+    // The peer resets: it goes with text unread.
+    send(&server, b"unread", None).unwrap();
+    world.pass(2);
+    drop(client);
+    world.pass(2);
+    assert!(server.readiness().contains(Readiness::HANGUP));
+    stays(&shown, &places(&server));
+    let all: usize = shown.iter().map(|(_, text)| text.len()).sum();
+    assert_eq!((all, code(server.consume(all))), (45_202, Ok(all)));
+    assert_eq!(segments(&server), Err(libc::ECONNRESET));
+}
+
 /// Consuming opens the window as reading does.
 #[test]
 fn a_window_that_was_full_opens_with_what_is_consumed() {
