@@ -5,15 +5,21 @@ CARGO ?= cargo
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 
 # Debian packages the tests use; the build itself needs none of them.
-TEST_PACKAGES = iproute2 iputils-ping tcpdump iperf3 netcat-openbsd nftables curl libpcap-dev ethtool valgrind python3 rsync
+TEST_PACKAGES = iproute2 iputils-ping tcpdump iperf3 netcat-openbsd nftables curl libpcap-dev ethtool valgrind python3 rsync pkg-config g++
 # Where tests write down that they were skipped (lab/tests/skips); an absolute path, as each crate's tests run in its folder.
 export NETCHAN_SKIPS ?= $(CURDIR)/target/skips
 
 # What of them is looked for on the PATH (libpcap-dev has no program).
-TEST_PROGRAMS = ip ping tcpdump iperf3 nc nft curl ethtool valgrind python3 rsync
+TEST_PROGRAMS = ip ping tcpdump iperf3 nc nft curl ethtool valgrind python3 rsync pkg-config c++
 
 # Where cargo lays what it builds for tests.
 DEBUG = $(or $(CARGO_TARGET_DIR),target)/debug
+
+# Where `make install-c` installs.
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+# The workspace's, which the header has, too.
+C_VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 # `make soak` takes these; a seed that failed is replayed with NETCHAN_SEED=<seed> NETCHAN_SEEDS=1.
 SOAK_SEEDS ?= 2000
@@ -35,7 +41,7 @@ FULL_MUTANTS_MINUTES ?= 2
 MUTANTS_MINUTES ?= 1200
 MUTANTS_LEAST ?= 95
 
-.PHONY: help build demo test skips-none test-tools test-all test-witness test-loom test-tsan test-system test-full mutants mutants-changed bench bench-contention lint doc man soak fuzz packetdrill
+.PHONY: help build install-c demo test skips-none test-tools test-all test-witness test-loom test-tsan test-system test-full mutants mutants-changed bench bench-contention lint doc man soak fuzz packetdrill
 
 help:
 	@echo 'make demo   build, then serve a file with an unmodified program over netchan and check what arrived'
@@ -43,6 +49,7 @@ help:
 	@echo 'make test-full  lock order, models, optimised builds, longer tests: FULL_SEQUENCES=$(FULL_SEQUENCES) FULL_MUTANTS_MINUTES=$(FULL_MUTANTS_MINUTES)'
 	@echo 'make mutants    mutation testing of what docs/mutants.md names, hours (MUTANTS_MINUTES at most; needs cargo-mutants)'
 	@echo 'make build  the release binaries, under target/release'
+	@echo 'make install-c  the header and library for C: below DESTDIR=$(DESTDIR), PREFIX=$(PREFIX), LIBDIR=$(LIBDIR)'
 	@echo 'make lint   formatting, clippy and rustdoc, warnings are errors'
 	@echo 'make doc    the pages of the public items, under target/doc (those of the program: target/cli/doc)'
 	@echo 'make man    man pages, under target/man'
@@ -53,6 +60,11 @@ help:
 
 build:
 	$(CARGO) build --release --workspace
+
+# docs/c.md. What is built is built by the user; what is installed may be by root.
+install-c:
+	$(CARGO) build --release -p netchan-c
+	DESTDIR='$(DESTDIR)' crates/c/install $(or $(CARGO_TARGET_DIR),target)/release $(C_VERSION) '$(PREFIX)' '$(LIBDIR)'
 
 demo: build
 	target/release/netchan demo

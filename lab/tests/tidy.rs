@@ -28,6 +28,8 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/cli/src/capture/libpcap",        // a library that is looked up at run time
     "crates/netchan/tests/alloc",            // a counting allocator is an `unsafe impl`
     "crates/preload/",
+    "crates/c/src/export",          // pointers of C programs
+    "crates/c/src/sys",             // poll, and what fork means
     "crates/supervise/src/sys",     // seccomp's user notification
     "crates/packetdrill/src/table", // the C edge of packetdrill's interface
 ];
@@ -44,6 +46,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &["netchan-base", "netchan-link", "percore", "proto"],
     ),
     ("crates/tokio", &["netchan"]),
+    ("crates/c", &["netchan"]),
     ("crates/preload", &["netchan"]),
     (
         "crates/packetdrill",
@@ -171,6 +174,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
 /// Where the sources of the crates lie.
 const SOURCES: &[&str] = &[
     "crates/base/src/",
+    "crates/c/src/",
     "crates/cli/src/",
     "crates/link/src/",
     "crates/netchan/src/",
@@ -335,6 +339,7 @@ fn crates_depend_as_the_architecture_says() {
         "netchan-link",
         "netchan",
         "netchan-tokio",
+        "netchan-c",
         "netchan-preload",
         "netchan-packetdrill",
         "netchan-cli",
