@@ -95,7 +95,8 @@ const char *netchan_error(void);
 int netchan_drain(struct netchan *stack, int timeout_ms);
 
 /*
- * Gives the handle up. Sockets of the stack work on; it ends with the last of them.
+ * Gives the handle up. Sockets of the stack work on; it ends with the last of them, and closes its links. A thread that has waited on
+ * it keeps its memory until the thread ends or waits on another.
  */
 int netchan_end(struct netchan *stack);
 
@@ -113,8 +114,9 @@ int netchan_end(struct netchan *stack);
 struct netchan_socket *netchan_socket(struct netchan *stack, int domain, int type, int protocol);
 
 /*
- * close(2): a connection ends gracefully behind the call, or as SO_LINGER says. Threads that wait in calls of this socket return
- * with EBADF. What netchan_peek_segments() and netchan_reserve() have shown must not be touched any more.
+ * close(2): a connection ends gracefully behind the call, or with a reset where text was not read or SO_LINGER says 0 seconds. The
+ * call never waits, whatever SO_LINGER says: netchan_drain() does. Threads that wait in calls of this socket return with EBADF. What
+ * netchan_peek_segments() and netchan_reserve() have shown must not be touched any more.
  */
 int netchan_close(struct netchan_socket *socket);
 

@@ -1,6 +1,6 @@
 //! poll(2) over netchan's sockets and the kernel's descriptors together.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{cell::Cell, io, sync::Arc, time::Duration};
 
 use libc::{c_int, c_short, pollfd};
 use netchan::{
@@ -30,6 +30,11 @@ pub struct PollFd {
     pub revents: c_short,
 }
 
+thread_local! {
+    /// Kept, so that no call allocates in the steady state.
+    static SORTED: Cell<Option<Box<Sorted>>> = const { Cell::new(None) };
+}
+
 /// The entries, sorted out.
 #[derive(Default)]
 struct Sorted {
@@ -42,32 +47,46 @@ struct Sorted {
 
 /// Waits until one of `fds` is ready, or `timeout` has passed; how many have `revents`. EINVAL: sockets of several stacks.
 pub fn poll(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize> {
-    let mut sorted = Sorted::default();
-    let has_strangers = sorted.sort(fds);
-    let Some(stack) = sorted.stack()? else {
-        let timeout = if has_strangers {
-            Some(Duration::ZERO)
-        } else {
-            timeout
-        };
-        sys::poll(&mut sorted.kernel, timeout)?;
-        return Ok(sorted.collect(fds));
-    };
-    let never_waits = has_strangers || timeout.is_some_and(|time| time.is_zero());
-    if never_waits {
-        stack.net.poll(); // no thread may be polling the links
-    }
-    if sorted.look(fds) || never_waits {
-        sys::poll(&mut sorted.kernel, Some(Duration::ZERO))?;
-    } else {
-        sorted.wait(fds, &stack, Deadline::after(&stack.net, timeout))?;
-    }
-    let ready = sorted.collect(fds);
-    stack.net.more_follows(ready);
-    Ok(ready)
+    let kept = SORTED.try_with(Cell::take).unwrap_or(None);
+    let mut sorted = kept.unwrap_or_default();
+    let result = sorted.poll(fds, timeout);
+    sorted.clear();
+    let _ = SORTED.try_with(|place| place.set(Some(sorted))); // the thread ends
+    result
 }
 
 impl Sorted {
+    fn poll(&mut self, fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize> {
+        let has_strangers = self.sort(fds);
+        let at_once = has_strangers || timeout.is_some_and(|time| time.is_zero());
+        let Some(stack) = self.stack()? else {
+            let timeout = if at_once {
+                Some(Duration::ZERO)
+            } else {
+                timeout
+            };
+            sys::poll(&mut self.kernel, timeout)?;
+            return Ok(self.collect(fds));
+        };
+        if at_once {
+            stack.net.poll(); // no thread may be polling the links
+        }
+        if self.look(fds) || at_once {
+            sys::poll(&mut self.kernel, Some(Duration::ZERO))?;
+        } else {
+            self.wait(fds, &stack, Deadline::after(&stack.net, timeout))?;
+        }
+        let ready = self.collect(fds);
+        stack.net.more_follows(ready);
+        Ok(ready)
+    }
+
+    fn clear(&mut self) {
+        self.kernel.clear();
+        self.kernel_at.clear();
+        self.ours.clear();
+    }
+
     /// True if there are handles that name nothing: POLLNVAL.
     fn sort(&mut self, fds: &mut [PollFd]) -> bool {
         let mut has_strangers = false;
@@ -92,7 +111,8 @@ impl Sorted {
                 },
             }
         }
-        self.ours.sort_by_key(|(_, handle)| Arc::as_ptr(handle));
+        self.ours
+            .sort_unstable_by_key(|(_, handle)| Arc::as_ptr(handle));
         has_strangers
     }
 

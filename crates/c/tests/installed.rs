@@ -154,3 +154,14 @@ fn a_program_names_the_library_with_its_major_version() {
     let text = output.expect("readelf comes with the linker").stdout;
     assert!(String::from_utf8_lossy(&text).contains("[libnetchan.so.0]"));
 }
+
+/// What docs/c.md shows is a program.
+#[test]
+fn the_document_is_right() {
+    let document = fs::read_to_string(folder().join("../../docs/c.md")).unwrap();
+    let block = document.split("```c\n").nth(1).expect("a block of C");
+    let text = block.split("```").next().unwrap_or_default();
+    let file = scratch().join("document.c");
+    fs::write(&file, text).unwrap();
+    compile("document", &file.display().to_string());
+}

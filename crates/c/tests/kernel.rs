@@ -57,6 +57,15 @@ fn c_asks_and_the_kernel_echoes() {
     ));
 }
 
+/// A link is free again once the last of its stack is gone, though threads that waited on it live on.
+#[test]
+fn a_tap_is_free_again_once_its_stack_has_ended() {
+    let Some(program) = compile("reopens", "tests/c/reopens.c") else {
+        return;
+    };
+    runs(&format!("{} && echo the same", program.display()));
+}
+
 /// The example in Python fetches what the kernel's python serves.
 #[test]
 fn python_fetches_from_the_kernel() {

@@ -20,12 +20,20 @@ pub fn folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A folder of this test process's own.
+/// A folder of this test process's own. Those of processes that are gone go with the first of them: a library is large.
 pub fn scratch() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let folder =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("c-{}", std::process::id()));
+        let all = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        for entry in fs::read_dir(all).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let owner = name.strip_prefix("c-").and_then(|id| id.parse().ok());
+            let is_gone = |id: u32| !Path::new(&format!("/proc/{id}")).exists();
+            if owner.is_some_and(is_gone) {
+                let _ = fs::remove_dir_all(entry.path()); // another one was faster
+            }
+        }
+        let folder = all.join(format!("c-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("the target folder is writable");
         folder
     })
