@@ -567,92 +567,118 @@ fn news_that_cannot_be_are_passed_over() {
     );
 }
 
-/// A peer that writes nonsense over all that it shares, while it also sends what it may. Nothing panics, nothing passes that it may not send, and the lender's
-/// line goes on.
-#[test]
-fn scribbles_over_a_short_cut_give_nothing() {
-    const TIMES: u64 = 200_000;
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut below = |n: u64| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        (random >> 8) % n
-    };
-    let mut passed = 0;
-    for _ in 0..20 {
+/// A peer that writes nonsense over all that it shares with the client, while it also sends what it may.
+struct Scribbler {
+    scene: Scene,
+    side: Side<Item, Back>,
+    outward: BorrowedSlab,
+    files: Vec<File>,
+    random: u64,
+}
+
+impl Scribbler {
+    fn new(seed: u64) -> Self {
         let mut scene = Scene::new();
         let [(mut client, files), (server, server_files)] = pair(5);
         client.ports = of_server();
         scene.lenders[CLIENT].tell(&News::Peer(Box::new(client)), files);
         assert!(scene.receive(CLIENT).is_empty());
         let layout = SharedLayout::decode(&server.outward).unwrap();
-        let mut outward = BorrowedSlab::map(&server_files[1], layout).unwrap();
-        let shared: Vec<File> = server_files.into_iter().map(File::from).collect();
-        let lengths: Vec<u64> = shared[..3]
-            .iter()
-            .map(|f| f.metadata().unwrap().len())
-            .collect();
-        let socket = Own::keep(shared[3].try_clone().unwrap().into());
+        let outward = BorrowedSlab::map(&server_files[1], layout).unwrap();
+        let files: Vec<File> = server_files.into_iter().map(File::from).collect();
+        let socket = Own::keep(files[3].try_clone().unwrap().into());
         let edge = EdgeLayout::new(BUFFERS).unwrap();
-        let mut side: Side<Item, Back> =
-            edge::map(&shared[2], edge, socket, Which::Mapper).unwrap();
+        let side = edge::map(&files[2], edge, socket, Which::Mapper).unwrap();
+        Self {
+            scene,
+            side,
+            outward,
+            files,
+            random: seed | 1,
+        }
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 8) % n
+    }
+
+    /// One random word at a random place.
+    fn scribble(&mut self) {
+        let which = usize::try_from(self.below(3)).unwrap();
+        let length = self.files[which].metadata().unwrap().len();
+        let at = self.below(length) & !7;
+        // Where indices and bells lie, more often.
+        let at = if self.below(2) == 0 { at % 4096 } else { at };
+        let most = if self.below(2) == 0 { 16 } else { u64::MAX };
+        let word = self.below(most);
+        self.files[which].write_at(&word.to_le_bytes(), at).unwrap();
+    }
+
+    /// A packet that it may send.
+    fn send(&mut self) {
+        let index = u32::try_from(self.below(BUFFERS.into())).unwrap();
+        let name = BufferName {
+            index,
+            generation: 1,
+        };
         let honest = segment(THERE, HERE);
-        for _ in 0..TIMES / 20 {
-            let which = usize::try_from(below(3)).unwrap();
-            let at = below(lengths[which]) & !7;
-            // Where indices and bells lie, more often.
-            let at = if below(2) == 0 { at % 4096 } else { at };
-            let word = if below(2) == 0 {
-                below(16)
-            } else {
-                below(u64::MAX)
-            };
-            shared[which].write_at(&word.to_le_bytes(), at).unwrap();
-            match below(8) {
-                0 => {
-                    let index = u32::try_from(below(u64::from(BUFFERS))).unwrap();
-                    let name = BufferName {
-                        index,
-                        generation: 1,
-                    };
-                    let _ = outward.copy_in(name, 0, &honest);
-                    let descriptor = Descriptor {
-                        name,
-                        offset: 0,
-                        length: u32::try_from(honest.len()).unwrap(),
-                        link: 0,
-                        flags: 0,
-                        segment: 0,
-                    };
-                    let _ = side.sending.stage(descriptor.encode());
-                    side.sending.publish();
-                }
+        let _ = self.outward.copy_in(name, 0, &honest);
+        let descriptor = Descriptor {
+            name,
+            offset: 0,
+            length: u32::try_from(honest.len()).unwrap(),
+            link: 0,
+            flags: 0,
+            segment: 0,
+        };
+        let _ = self.side.sending.stage(descriptor.encode());
+        self.side.sending.publish();
+    }
+
+    /// What the client takes: all of it is what the peer may send. How many.
+    fn check(&mut self) -> usize {
+        let came = self.scene.receive(CLIENT);
+        for frame in &came {
+            let packet = bytes_of(frame);
+            assert_eq!(packet[12..16], [10, 77, 0, 2], "from another address");
+            let port = u16::from_be_bytes([packet[20], packet[21]]);
+            assert!([80, 81, 53].contains(&port), "from port {port}");
+        }
+        came.len()
+    }
+}
+
+/// Nothing panics, nothing passes that the peer may not send, and the lender's line goes on.
+#[test]
+fn scribbles_over_a_short_cut_give_nothing() {
+    const TIMES: u64 = 200_000;
+    const EACH: u64 = 10_000;
+    let mut passed = 0;
+    for seed in 1..=TIMES / EACH {
+        let mut hostile = Scribbler::new(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
+        for _ in 0..EACH {
+            hostile.scribble();
+            match hostile.below(8) {
+                0 => hostile.send(),
                 1 => {
+                    let scene = &mut hostile.scene;
                     scene.now = scene.now + Duration::from_millis(11);
                     let _ = scene.send(CLIENT, &[segment(HERE, THERE)]);
                     scene.return_all();
                 }
-                2 => _ = scene.asleep(CLIENT),
+                2 => _ = hostile.scene.asleep(CLIENT),
                 _ => {}
             }
-            for frame in scene.receive(CLIENT) {
-                let ends = bytes_of(&frame);
-                assert_eq!(ends[12..16], [10, 77, 0, 2], "from another address");
-                let port = u16::from_be_bytes([ends[20], ends[21]]);
-                assert!([80, 81, 53].contains(&port), "from port {port}");
-                passed += 1;
-            }
+            passed += hostile.check();
         }
-        let ours = segment(HERE, "10.77.0.9:80");
-        while !scene.lenders[CLIENT].take().is_empty() {}
+        let scene = &mut hostile.scene;
+        scene.return_all();
         scene.now = scene.now + Duration::from_secs(1);
-        assert_eq!(scene.send(CLIENT, &[ours]), 1);
-        assert_eq!(
-            scene.lenders[CLIENT].take().len(),
-            1,
-            "the lender's line goes on"
-        );
+        assert_eq!(scene.send(CLIENT, &[segment(HERE, "10.77.0.9:80")]), 1);
+        assert_eq!(scene.return_all(), 1, "the lender's line goes on");
     }
     assert!(passed > 100, "something has passed: {passed}");
 }
