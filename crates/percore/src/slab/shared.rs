@@ -178,7 +178,7 @@ unsafe fn word<'a>(base: NonNull<u8>, offset: usize) -> &'a AtomicU64 {
     unsafe { AtomicU64::from_ptr(at.as_ptr().cast()) }
 }
 
-/// From so many bytes on, the processor's own instruction for it copies faster than word by word (experiment 5 has the figures).
+/// From so many bytes on, the processor's own instruction for it copies faster than word by word: about twice, in the cache.
 const STRING: usize = 1024;
 
 /// Copies `bytes` bytes by one instruction; false: this processor has none. No race is undefined here, either: to the compiler it is not a read or a write of
