@@ -169,8 +169,8 @@ impl Frames<'_> {
     }
 
     /// A connection whose peer is gone is asked whether it is alive, by a SYN from there: it answers, whatever its state (RFC 5961 §4), and the lender,
-    /// which has no such port any more, answers that by a reset.
-    fn ask(&mut self, (here, there): Flow) {
+    /// which has no such port any more, answers that by a reset. False: there is no buffer for it.
+    fn ask(&mut self, (here, there): Flow) -> bool {
         let asks = tcp::Header {
             source_port: there.port(),
             destination_port: here.port(),
@@ -191,10 +191,12 @@ impl Frames<'_> {
             emit_ip(ip, from, to)
                 && asks.emit_with_checksum(segment, Partial::ZERO, 0, from, to) == tcp::HEADER_LEN
         });
-        if let Some(mut packet) = made {
-            packet.meta.checksum_verified = Flag::YES;
-            self.burst.push_back(packet);
-        }
+        let Some(mut packet) = made else {
+            return false;
+        };
+        packet.meta.checksum_verified = Flag::YES;
+        self.burst.push_back(packet);
+        true
     }
 }
 
@@ -238,9 +240,10 @@ impl Rx {
         let before = frames.burst.len();
         let mut left = max.min(BURST);
         while left > 0
-            && let Some(flow) = peers.orphans.pop_front()
+            && let Some(&flow) = peers.orphans.front()
+            && frames.ask(flow)
         {
-            frames.ask(flow);
+            peers.orphans.pop_front();
             left -= 1;
         }
         self.first = if self.first + 1 < lines {

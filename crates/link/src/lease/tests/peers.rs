@@ -487,6 +487,11 @@ fn connections_to_a_peer_that_is_gone_are_asked() {
     // Its ports are free from then on when the lender says so.
     scene.lenders[CLIENT].tell(&News::Gone { pair: 5 }, Vec::new());
     assert!(scene.is_awake(CLIENT));
+    // Without a buffer none is asked, and none forgotten.
+    let held: Vec<_> = std::iter::from_fn(|| scene.slab.alloc()).collect();
+    assert!(scene.receive(CLIENT).is_empty() && scene.receive(CLIENT).is_empty());
+    assert!(!scene.asleep(CLIENT));
+    drop(held);
     let mut asked = Vec::new();
     for _ in 0..3 {
         asked.extend(scene.receive(CLIENT));
