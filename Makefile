@@ -5,12 +5,12 @@ CARGO ?= cargo
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 
 # Debian packages the tests use; the build itself needs none of them.
-TEST_PACKAGES = iproute2 iputils-ping tcpdump iperf3 netcat-openbsd nftables curl libpcap-dev ethtool valgrind python3 rsync pkg-config g++ busybox-static musl-tools
+TEST_PACKAGES = iproute2 iputils-ping tcpdump iperf3 netcat-openbsd nftables curl libpcap-dev ethtool valgrind python3 rsync pkg-config g++ musl-tools
 # Where tests write down that they were skipped (lab/tests/skips); an absolute path, as each crate's tests run in its folder.
 export NETCHAN_SKIPS ?= $(CURDIR)/target/skips
 
 # What of them is looked for on the PATH (libpcap-dev has no program).
-TEST_PROGRAMS = ip ping tcpdump iperf3 nc nft curl ethtool valgrind python3 rsync pkg-config c++ busybox musl-gcc
+TEST_PROGRAMS = ip ping tcpdump iperf3 nc nft curl ethtool valgrind python3 rsync pkg-config c++ musl-gcc
 
 # Where cargo lays what it builds for tests.
 DEBUG = $(or $(CARGO_TARGET_DIR),target)/debug

@@ -16,6 +16,7 @@ pub const CASES: &[Case] = &[
     ("programs_send_past_their_daemon", past),
     ("short_cuts_wait_while_something_looks", watched),
     ("the_end_of_a_peer_is_heard_past_the_daemon", heard),
+    ("a_daemon_that_is_killed_leaves_none_waiting", orphaned),
 ];
 
 /// Packets that the daemon has carried between programs.
@@ -150,6 +151,41 @@ fn heard(_: &Knobs) -> Outcome {
                 served.leases()
             ));
         }
+    }
+    Ok(())
+}
+
+/// Opens a connection, sends a byte there and back, and waits for the end of it.
+const WAIT: &str = "import socket,sys\ns=socket.create_connection((sys.argv[1],8000))\ns.sendall(b'x')\nassert s.recv(1)==b'x'\nprint('open',flush=True)\ntry:\n  print('read',s.recv(1))\nexcept OSError as e:\n  print('error',e.errno)";
+
+/// More programs than a server has short cuts; each serves its user, and none hangs when the daemon is killed.
+fn orphaned(knobs: &Knobs) -> Outcome {
+    let many = if knobs.soak { 200 } else { 20 };
+    let mut served = Served::new()?;
+    let mut server = served.start("python3", &["-c", ECHO], "echo")?;
+    served.place.wait_for(&mut server, OURS[0], 8000)?;
+    let start = |n| served.start("python3", &["-c", WAIT, OURS[0]], &format!("client-{n}"));
+    let clients = (0..many).map(start).collect::<Result<Vec<_>, _>>()?;
+    let are_open = || clients.iter().all(|client| client.said().contains("open"));
+    if !eventually(Duration::from_secs(60), are_open) {
+        let said: Vec<_> = clients.iter().map(Process::said).collect();
+        return Err(format!("not all are connected: {said:?}"));
+    }
+    let short_cuts = |lease: &serde_json::Value| lease["short_cuts"].as_u64();
+    let most = served.leases()?.iter().filter_map(short_cuts).max();
+    if most != Some(16) {
+        return Err(format!("short cuts of the server: {most:?}"));
+    }
+    kill(&served.daemon)?;
+    for client in clients {
+        let heard = client.finish(SOON)?.success()?;
+        if !heard.output.contains("error") {
+            return Err(heard.describe());
+        }
+    }
+    // The server's accept(2) fails, too.
+    if !eventually(SOON, || !server.is_running()) || served.daemon.is_running() {
+        return Err(format!("the server waits still: {}", server.said()));
     }
     Ok(())
 }

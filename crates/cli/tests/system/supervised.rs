@@ -131,33 +131,22 @@ END\n\
     says(output, &["1\nended 3\nasked to end\ngone"]);
 }
 
-/// busybox serves, with a child for each connection, and fetches; and the storm's program is linked to another C library.
+/// It serves with a child for each connection.
 #[test]
-fn programs_of_other_libraries_serve_and_ask() {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/storm.c");
-    let has = |program: &str| Command::new(program).arg("--help").output().is_ok();
-    if !has("busybox") || !has("musl-gcc") {
-        return skipped_here("no busybox or no musl-gcc");
+fn busybox_serves_and_asks() {
+    if !is_there("busybox") {
+        return skipped_here("no busybox");
     }
     let output = script(
-        "supervised-others",
-        &format!(
-            "head -c 3000000 /dev/urandom > body; fetch() {{ curl -s -m 20 http://10.7.8.2:8/body | cmp - body; }}\n\
-             $RUN busybox httpd -f -p 8 -h . & S=$!; await fetch; for i in 1 2 3 4; do (fetch && echo same) & Q=\"$Q $!\"; done; wait $Q\n\
-             kill $S; wait $S; echo ended $?\n\
-             python3 -m http.server -b 10.7.8.1 80 > /dev/null 2>&1 & H=$!; await grep -q ':0050 00000000:0000 0A' /proc/net/tcp\n\
-             $RUN busybox wget -q -O got http://10.7.8.1/body; cmp got body && echo fetched; kill $H; wait $H\n\
-             musl-gcc -static -O1 -w -idirafter /usr/include -idirafter /usr/include/$(uname -m)-linux-gnu -o storm '{source}'\n\
-             $RUN ./storm 10.7.8.1 500; echo ended $?"
-        ),
+        "supervised-busybox",
+        "head -c 3000000 /dev/urandom > body; fetch() { curl -s -m 20 http://10.7.8.2:8/body | cmp - body; }\n\
+         $RUN busybox httpd -f -p 8 -h . & S=$!; await fetch; for i in 1 2 3 4; do (fetch && echo same) & Q=\"$Q $!\"; done; wait $Q\n\
+         kill $S; wait $S; echo ended $?\n\
+         python3 -m http.server -b 10.7.8.1 80 > /dev/null 2>&1 & H=$!; await grep -q ':0050 00000000:0000 0A' /proc/net/tcp\n\
+         $RUN busybox wget -q -O got http://10.7.8.1/body; cmp got body && echo fetched; kill $H; wait $H",
     );
-    says(
-        output,
-        &[
-            "same\nsame\nsame\nsame\nended 143\nfetched\n",
-            "in good order\nended 0",
-        ],
-    );
+    let said = "same\nsame\nsame\nsame\nended 143\nfetched\n";
+    says(output, &[said]);
 }
 
 /// A Go program, with the C library beside it and without: it makes its calls itself either way.
@@ -218,6 +207,23 @@ fn a_storm_of_calls_does_no_harm() {
         "supervised-storm",
         &format!(
             "cc -static -O1 -w -o storm '{source}'\n$RUN ./storm 10.7.8.1 3000; echo ended $?"
+        ),
+    );
+    says(output, &["in good order\nended 0"]);
+}
+
+/// The same of a program that is linked to another C library.
+#[test]
+fn a_storm_of_musls_calls_does_no_harm() {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/storm.c");
+    if !is_there("musl-gcc") {
+        return skipped_here("no musl-gcc");
+    }
+    let output = script(
+        "supervised-musl",
+        &format!(
+            "musl-gcc -static -O1 -w -idirafter /usr/include -idirafter /usr/include/$(uname -m)-linux-gnu -o storm '{source}'\n\
+             $RUN ./storm 10.7.8.1 500; echo ended $?"
         ),
     );
     says(output, &["in good order\nended 0"]);
