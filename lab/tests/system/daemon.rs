@@ -147,9 +147,7 @@ fn killed(_: &Knobs) -> Outcome {
         if !eventually(SOON, || client.said().contains("open")) {
             return Err(format!("round {round}: no connection: {}", client.said()));
         }
-        let pid = i32::try_from(server.pid()).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or("the server has no pid")?;
-        kill_process(pid, Signal::KILL).map_err(|e| e.to_string())?;
+        server.kill()?;
         let heard = client.finish(SOON)?.success()?;
         if !heard.output.contains("reset") {
             return Err(format!("round {round}: {}", heard.describe()));

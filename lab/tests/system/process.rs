@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// A started program, in a process group of its own; dropped, the group is killed.
 pub struct Process {
@@ -126,6 +126,12 @@ impl Process {
     /// Its process number.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Kills it, as kill -9 does. It is not waited for.
+    pub fn kill(&self) -> Result<(), String> {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
+        kill_process(pid.ok_or("no pid")?, Signal::KILL).map_err(|e| e.to_string())
     }
 
     /// Its output, once.

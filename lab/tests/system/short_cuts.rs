@@ -2,8 +2,6 @@
 
 use std::{fs, time::Duration};
 
-use rustix::process::{Pid, Signal, kill_process};
-
 use crate::{
     Case, Outcome,
     daemon::Served,
@@ -137,7 +135,7 @@ fn heard(_: &Knobs) -> Outcome {
         if !eventually(Duration::from_secs(40), || client.said().contains("open")) {
             return Err(format!("round {round}: no connection: {}", client.said()));
         }
-        kill(&server)?;
+        server.kill()?;
         let heard = client.finish(SOON)?.success()?;
         if heard.output.matches("reset").count() != 3 {
             return Err(format!("round {round}: {}", heard.describe()));
@@ -176,7 +174,7 @@ fn orphaned(knobs: &Knobs) -> Outcome {
     if most != Some(16) {
         return Err(format!("short cuts of the server: {most:?}"));
     }
-    kill(&served.daemon)?;
+    served.daemon.kill()?;
     for client in clients {
         let heard = client.finish(SOON)?.success()?;
         if !heard.output.contains("error") {
@@ -188,9 +186,4 @@ fn orphaned(knobs: &Knobs) -> Outcome {
         return Err(format!("the server waits still: {}", server.said()));
     }
     Ok(())
-}
-
-fn kill(process: &Process) -> Outcome {
-    let pid = i32::try_from(process.pid()).ok().and_then(Pid::from_raw);
-    kill_process(pid.ok_or("no pid")?, Signal::KILL).map_err(|e| e.to_string())
 }

@@ -1,20 +1,12 @@
 //! Short cuts between two leases: what goes by them, what does not, and what a peer does that does what it likes.
 
-use std::{
-    collections::VecDeque,
-    fs::File,
-    net::SocketAddr,
-    os::{fd::OwnedFd, unix::fs::FileExt},
-};
+use std::{collections::VecDeque, net::SocketAddr, os::fd::OwnedFd};
 
-use netchan_base::{
-    descriptor::{CHECKSUM_VERIFIED, Descriptor, Return},
-    packet::Packet,
-};
+use netchan_base::packet::Packet;
 use percore::{
     edge::{self, EdgeLayout, Side, Which},
     own::Own,
-    slab::{BorrowedSlab, BufferName, SharedLayout, Slab},
+    slab::{BorrowedSlab, SharedLayout, Slab},
 };
 use proto::{
     time::{Duration, Instant},
@@ -31,10 +23,10 @@ use crate::{
     lease::{Binding, News, PeerPorts, PeerTerms, PortRange, Transport},
 };
 
-const BUFFERS: u32 = 8;
+pub const BUFFERS: u32 = 8;
 
 /// The two ends of a short cut: what each application is told, and its files.
-fn pair(number: u64) -> [(PeerTerms, Vec<OwnedFd>); 2] {
+pub fn pair(number: u64) -> [(PeerTerms, Vec<OwnedFd>); 2] {
     let layout = SharedLayout::new(BUFFERS, 2048).unwrap();
     let [forth, back] = [(); 2].map(|()| BorrowedSlab::between(layout).unwrap());
     let edge = EdgeLayout::new(BUFFERS).unwrap();
@@ -63,7 +55,7 @@ fn binding(transport: Transport, address: &str) -> Binding {
 }
 
 /// Ports of the server's: TCP 80 at one address, UDP 53 at all.
-fn of_server() -> PeerPorts {
+pub fn of_server() -> PeerPorts {
     PeerPorts {
         bindings: vec![
             binding(Transport::Tcp, "10.77.0.2:80"),
@@ -82,19 +74,19 @@ fn of_client() -> PeerPorts {
 }
 
 /// Two applications of one lender's.
-struct Scene {
-    lenders: [Lender; 2],
+pub struct Scene {
+    pub lenders: [Lender; 2],
     /// `None`: it has ended.
     queues: [Option<Queue>; 2],
     slab: Slab,
-    now: Instant,
+    pub now: Instant,
 }
 
-const CLIENT: usize = 0;
+pub const CLIENT: usize = 0;
 const SERVER: usize = 1;
 
 impl Scene {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let lenders = [Lender::new(), Lender::new()];
         let queues = lenders.each_ref().map(|lender| Some(lender.queue()));
         Self {
@@ -117,7 +109,7 @@ impl Scene {
     }
 
     /// With a hostile server: its side of the short cut, its slab, and a client that trusts it.
-    fn with_hostile() -> (Self, Side<Item, Back>, BorrowedSlab) {
+    pub fn with_hostile() -> (Self, Side<Item, Back>, BorrowedSlab) {
         let mut scene = Self::new();
         let [(mut client, files), (server, server_files)] = pair(5);
         client.ports = of_server();
@@ -132,11 +124,11 @@ impl Scene {
         (scene, side, outward)
     }
 
-    fn queue(&mut self, which: usize) -> &mut Queue {
+    pub fn queue(&mut self, which: usize) -> &mut Queue {
         self.queues[which].as_mut().unwrap()
     }
 
-    fn receive(&mut self, which: usize) -> Vec<Packet> {
+    pub fn receive(&mut self, which: usize) -> Vec<Packet> {
         let mut burst = VecDeque::new();
         let rx = &mut self.queues[which].as_mut().unwrap().rx;
         let n = (rx.receive(self.now, &mut self.slab, &mut burst, 32)).unwrap();
@@ -145,7 +137,7 @@ impl Scene {
     }
 
     /// Sends; how many the link took.
-    fn send(&mut self, which: usize, packets: &[Vec<u8>]) -> usize {
+    pub fn send(&mut self, which: usize, packets: &[Vec<u8>]) -> usize {
         let kind = |packet: &[u8]| if packet[0] >> 4 == 4 { 0x0800 } else { 0x86dd };
         let frames = packets
             .iter()
@@ -156,7 +148,7 @@ impl Scene {
     }
 
     /// The client's lender takes what came to it, and gives the buffers back; how many.
-    fn return_all(&mut self) -> usize {
+    pub fn return_all(&mut self) -> usize {
         let lender = &mut self.lenders[CLIENT];
         let came = lender.take();
         came.iter()
@@ -164,17 +156,17 @@ impl Scene {
         came.len()
     }
 
-    fn asleep(&mut self, which: usize) -> bool {
+    pub fn asleep(&mut self, which: usize) -> bool {
         self.queue(which).rx.next_event() == Instant::FAR
     }
 
-    fn is_awake(&mut self, which: usize) -> bool {
+    pub fn is_awake(&mut self, which: usize) -> bool {
         is_readable(self.queue(which).rx.fd().unwrap(), 0)
     }
 }
 
 /// A packet without text.
-fn packet(transport: Transport, from: &str, to: &str, flags: tcp::Flags) -> Vec<u8> {
+pub fn packet(transport: Transport, from: &str, to: &str, flags: tcp::Flags) -> Vec<u8> {
     let [from, to]: [SocketAddr; 2] = [from, to].map(|end| end.parse().unwrap());
     let (protocol, upper_len) = match transport {
         Transport::Tcp => (Protocol::TCP, tcp::HEADER_LEN),
@@ -216,14 +208,14 @@ fn packet(transport: Transport, from: &str, to: &str, flags: tcp::Flags) -> Vec<
     packet
 }
 
-fn segment(from: &str, to: &str) -> Vec<u8> {
+pub fn segment(from: &str, to: &str) -> Vec<u8> {
     packet(Transport::Tcp, from, to, tcp::Flags::ACK)
 }
 
-const HERE: &str = "10.77.0.2:40000";
-const THERE: &str = "10.77.0.2:80";
+pub const HERE: &str = "10.77.0.2:40000";
+pub const THERE: &str = "10.77.0.2:80";
 
-fn bytes_of(frame: &Packet) -> &[u8] {
+pub fn bytes_of(frame: &Packet) -> &[u8] {
     &frame.bytes()[14..]
 }
 
@@ -346,119 +338,6 @@ fn other_ports_are_heard_of_before_packets_come_from_them() {
     assert_eq!(scene.receive(CLIENT).len(), 1);
 }
 
-/// Sends by hand what a peer that is an honest program would not.
-fn put(side: &mut Side<Item, Back>, slab: &mut BorrowedSlab, packet: &[u8], flags: u32) {
-    let name = BufferName {
-        index: 0,
-        generation: 1,
-    };
-    slab.copy_in(name, 0, packet).unwrap();
-    let descriptor = Descriptor {
-        name,
-        offset: 0,
-        length: u32::try_from(packet.len()).unwrap(),
-        link: 0,
-        flags,
-        segment: 0,
-    };
-    side.sending.stage(descriptor.encode()).unwrap();
-    side.sending.publish();
-    side.far_bell.ring();
-}
-
-#[test]
-fn a_peer_sends_from_its_ports_and_nothing_else() {
-    let (mut scene, mut side, mut slab) = Scene::with_hostile();
-    let mut options = segment(THERE, HERE);
-    options[0] = 0x46;
-    let mut fragment = segment(THERE, HERE);
-    fragment[7] = 1;
-    let refused = [
-        segment("10.77.0.2:22", HERE),
-        segment("10.77.0.9:80", HERE),
-        segment(THERE, "10.77.0.9:40000"),
-        packet(Transport::Udp, THERE, HERE, tcp::Flags(0)),
-        options,
-        fragment,
-        vec![0x45; 3],
-        vec![0; 40],
-    ];
-    for (n, packet) in refused.iter().enumerate() {
-        put(&mut side, &mut slab, packet, 0);
-        assert!(scene.receive(CLIENT).is_empty(), "{n}");
-        let counted = scene.queue(CLIENT).rx.statistics().length;
-        assert_eq!(counted, n as u64 + 1, "{n}");
-    }
-    put(
-        &mut side,
-        &mut slab,
-        &segment(THERE, HERE),
-        CHECKSUM_VERIFIED,
-    );
-    assert!(scene.receive(CLIENT).is_empty(), "it may not say so");
-    put(&mut side, &mut slab, &segment(THERE, HERE), 0);
-    assert_eq!(scene.receive(CLIENT).len(), 1);
-    // A port that others have, too, is one that it sends from.
-    put(&mut side, &mut slab, &segment("10.77.0.2:81", HERE), 0);
-    assert_eq!(scene.receive(CLIENT).len(), 1);
-    let mut back = 0;
-    for _ in 0..2 {
-        side.sending.take_returns(usize::MAX, |_| back += 1);
-        assert!(scene.receive(CLIENT).is_empty()); // those that the ring had no room for
-    }
-    assert_eq!(
-        back,
-        refused.len() + 2,
-        "buffers come back whatever was in them"
-    );
-}
-
-#[test]
-fn names_that_a_peer_makes_up_give_it_nothing() {
-    let (mut scene, mut side, _slab) = Scene::with_hostile();
-    for name in [(0, 1), (0, 1), (9, 1), (u32::MAX, 0)] {
-        let (index, generation) = name;
-        let name = BufferName { index, generation };
-        side.receiving.give_back(Return { name }.encode()).unwrap();
-        side.receiving.publish_returns();
-    }
-    let forth = [segment(HERE, THERE)];
-    let most = BUFFERS as usize;
-    for n in 0..most {
-        assert_eq!(scene.send(CLIENT, &forth), 1, "{n}");
-    }
-    assert_eq!(scene.send(CLIENT, &forth), 0, "as many as there were");
-    for item in [[0xff; 32], [1; 32]] {
-        side.sending.stage(item).unwrap();
-        side.sending.publish();
-        assert!(scene.receive(CLIENT).is_empty());
-    }
-}
-
-#[test]
-fn a_peer_that_takes_nothing_holds_the_others_up_for_a_moment_only() {
-    let (mut scene, _side, _slab) = Scene::with_hostile();
-    let to_peer = segment(HERE, THERE);
-    let to_other = segment(HERE, "10.77.0.9:80");
-    for _ in 0..BUFFERS {
-        assert_eq!(scene.send(CLIENT, std::slice::from_ref(&to_peer)), 1);
-    }
-    let both = [to_peer, to_other];
-    assert_eq!(scene.send(CLIENT, &both), 0);
-    let until = scene.now + Duration::from_millis(10);
-    assert_eq!(
-        scene.queue(CLIENT).rx.next_event(),
-        until,
-        "it is turned again then"
-    );
-    assert!(scene.lenders[CLIENT].take().is_empty());
-    scene.now = until;
-    assert_eq!(scene.send(CLIENT, &both), 2);
-    assert_eq!(scene.lenders[CLIENT].take().len(), 1);
-    assert_eq!(scene.queue(CLIENT).tx.statistics().errors, 1);
-    assert_eq!(scene.send(CLIENT, &both), 2, "and not again");
-}
-
 #[test]
 fn connections_to_a_peer_that_is_gone_are_asked() {
     let mut scene = Scene::with_pair();
@@ -570,120 +449,4 @@ fn news_that_cannot_be_are_passed_over() {
         1,
         "there is no short cut"
     );
-}
-
-/// A peer that writes nonsense over all that it shares with the client, while it also sends what it may.
-struct Scribbler {
-    scene: Scene,
-    side: Side<Item, Back>,
-    outward: BorrowedSlab,
-    files: Vec<File>,
-    random: u64,
-}
-
-impl Scribbler {
-    fn new(seed: u64) -> Self {
-        let mut scene = Scene::new();
-        let [(mut client, files), (server, server_files)] = pair(5);
-        client.ports = of_server();
-        scene.lenders[CLIENT].tell(&News::Peer(Box::new(client)), files);
-        assert!(scene.receive(CLIENT).is_empty());
-        let layout = SharedLayout::decode(&server.outward).unwrap();
-        let outward = BorrowedSlab::map(&server_files[1], layout).unwrap();
-        let files: Vec<File> = server_files.into_iter().map(File::from).collect();
-        let socket = Own::keep(files[3].try_clone().unwrap().into());
-        let edge = EdgeLayout::new(BUFFERS).unwrap();
-        let side = edge::map(&files[2], edge, socket, Which::Mapper).unwrap();
-        Self {
-            scene,
-            side,
-            outward,
-            files,
-            random: seed | 1,
-        }
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 8) % n
-    }
-
-    /// One random word at a random place.
-    fn scribble(&mut self) {
-        let which = usize::try_from(self.below(3)).unwrap();
-        let length = self.files[which].metadata().unwrap().len();
-        let at = self.below(length) & !7;
-        // Where indices and bells lie, more often.
-        let at = if self.below(2) == 0 { at % 4096 } else { at };
-        let most = if self.below(2) == 0 { 16 } else { u64::MAX };
-        let word = self.below(most);
-        self.files[which].write_at(&word.to_le_bytes(), at).unwrap();
-    }
-
-    /// A packet that it may send.
-    fn send(&mut self) {
-        let index = u32::try_from(self.below(BUFFERS.into())).unwrap();
-        let name = BufferName {
-            index,
-            generation: 1,
-        };
-        let honest = segment(THERE, HERE);
-        let _ = self.outward.copy_in(name, 0, &honest);
-        let descriptor = Descriptor {
-            name,
-            offset: 0,
-            length: u32::try_from(honest.len()).unwrap(),
-            link: 0,
-            flags: 0,
-            segment: 0,
-        };
-        let _ = self.side.sending.stage(descriptor.encode());
-        self.side.sending.publish();
-    }
-
-    /// What the client takes: all of it is what the peer may send. How many.
-    fn check(&mut self) -> usize {
-        let came = self.scene.receive(CLIENT);
-        for frame in &came {
-            let packet = bytes_of(frame);
-            assert_eq!(packet[12..16], [10, 77, 0, 2], "from another address");
-            let port = u16::from_be_bytes([packet[20], packet[21]]);
-            assert!([80, 81, 53].contains(&port), "from port {port}");
-        }
-        came.len()
-    }
-}
-
-/// Nothing panics, nothing passes that the peer may not send, and the lender's line goes on.
-#[test]
-fn scribbles_over_a_short_cut_give_nothing() {
-    const TIMES: u64 = 200_000;
-    const EACH: u64 = 10_000;
-    let mut passed = 0;
-    for seed in 1..=TIMES / EACH {
-        let mut hostile = Scribbler::new(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
-        for _ in 0..EACH {
-            hostile.scribble();
-            match hostile.below(8) {
-                0 => hostile.send(),
-                1 => {
-                    let scene = &mut hostile.scene;
-                    scene.now = scene.now + Duration::from_millis(11);
-                    let _ = scene.send(CLIENT, &[segment(HERE, THERE)]);
-                    scene.return_all();
-                }
-                2 => _ = hostile.scene.asleep(CLIENT),
-                _ => {}
-            }
-            passed += hostile.check();
-        }
-        let scene = &mut hostile.scene;
-        scene.return_all();
-        scene.now = scene.now + Duration::from_secs(1);
-        assert_eq!(scene.send(CLIENT, &[segment(HERE, "10.77.0.9:80")]), 1);
-        assert_eq!(scene.return_all(), 1, "the lender's line goes on");
-    }
-    assert!(passed > 100, "something has passed: {passed}");
 }
