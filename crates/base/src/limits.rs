@@ -107,6 +107,8 @@ pub const UDP_MERGED_BYTES: usize = 65_535 - 20 - 8;
 pub const RECEIVE_SLAB: usize = 32_768;
 /// Receive buffers where frames can be 64 KiB (offloads, loopback MTU): fewer, larger.
 pub const RECEIVE_SLAB_LARGE: usize = 2_048;
+/// Bytes of a link's receive buffers that are touched before they are needed. More would take a program's start: 134 MB are 50 ms.
+pub const RECEIVE_READY_BYTES: usize = 8 << 20;
 /// Transmit buffers of a shard: what can be on its way in channels, link queues and a wire at one time.
 pub const TRANSMIT_SLAB: usize = 2_048 - BURST_SLAB;
 /// Buffers of 64 KiB for text that leaves uncut, where a link carries or cuts it: address space (8 MiB a shard), of which only what is used
@@ -121,8 +123,7 @@ pub const BURST_TEXT: u32 = 65_535 - 40 - 60;
 pub const UNSUMMED_MIN: u32 = 512;
 /// Transmit buffers of a shard for 64 KiB packets.
 pub const TRANSMIT_SLAB_LARGE: usize = 512;
-/// Receive buffers where each socket has a shard of its own, so that one connection's window fits each shard's share; only as many
-/// as elsewhere are touched before they are needed.
+/// Receive buffers where each socket has a shard of its own, so that one connection's window fits each shard's share.
 pub const RECEIVE_SLAB_SOCKETS: usize = 2 * RECEIVE_SLAB;
 /// Such buffers for frames of 64 KiB: address space (1 GiB), not memory.
 pub const RECEIVE_SLAB_SOCKETS_LARGE: usize = 8 * RECEIVE_SLAB_LARGE;

@@ -88,7 +88,7 @@ impl Receive {
         channels: Vec<LinkEnd>,
         backlogs: Vec<Producer<Packet>>,
     ) -> io::Result<Self> {
-        let (ready, for_sockets) = if frame_max > 9200 {
+        let (buffers, for_sockets) = if frame_max > 9200 {
             (
                 limits::RECEIVE_SLAB_LARGE,
                 limits::RECEIVE_SLAB_SOCKETS_LARGE,
@@ -96,12 +96,14 @@ impl Receive {
         } else {
             (limits::RECEIVE_SLAB, limits::RECEIVE_SLAB_SOCKETS)
         };
-        let buffers = if own_shards { for_sockets } else { ready };
+        let buffers = if own_shards { for_sockets } else { buffers };
+        let size = frame_max.next_multiple_of(64);
+        let ready = (limits::RECEIVE_READY_BYTES / size).min(buffers);
         Ok(Self {
             taps: (host.taps).point(tap::Place::Link(id.link, Way::In), id.writer),
             host,
             link,
-            slab: Slab::with_ready(buffers, frame_max.next_multiple_of(64), ready)?,
+            slab: Slab::with_ready(buffers, size, ready)?,
             burst: VecDeque::with_capacity(BURST),
             steer,
             unowned: 0,
