@@ -139,7 +139,8 @@ pub struct RxStatistics {
     pub bytes: u64,
     /// Dropped because the slab had no buffer.
     pub no_buffer: u64,
-    /// Dropped by the device or the kernel's queue before we saw it; on a wire, what it lost or had no room for.
+    /// Dropped by the device or the kernel's queue before we saw it; on a wire, what it lost or had no room for; by a short cut of a lease, what the other
+    /// program may not send, or sent while short cuts were held back.
     pub missed: u64,
     /// Dropped because it was longer than a buffer or shorter than a header, or merged in a way we cannot undo.
     pub length: u64,
@@ -166,7 +167,7 @@ pub struct TxStatistics {
     pub packets: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Refused by the device for good (not "try again").
+    /// Refused by the device for good (not "try again"); by a short cut of a lease, for a program that takes nothing.
     pub errors: u64,
 }
 

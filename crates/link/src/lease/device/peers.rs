@@ -100,7 +100,7 @@ impl Shared {
 
     fn tell(&self, told: Told) {
         self.told.lock().push(told);
-        // Relaxed: the lock orders what is behind it; where this is seen late, packets go by the lender.
+        // Relaxed: `hear` clears it ahead of the lock, so that it stays set for what is pushed later. Where it is seen late, packets go by the lender.
         self.has_told.store(true, Relaxed);
     }
 
@@ -332,7 +332,7 @@ impl Incoming {
         }
     }
 
-    /// Takes at most `max` packets from the peer at `place`. `copy` makes one of a descriptor; what the peer may not send is given to `refuse`.
+    /// Takes at most `max` packets from the peer at `place`, those of them that it may send. `lender`: its own line, for its news.
     pub fn receive(
         &mut self,
         (place, max): (usize, usize),

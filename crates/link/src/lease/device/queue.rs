@@ -119,11 +119,18 @@ impl Intake for Frames<'_> {
         let offset = descriptor.offset as usize; // widening: u32 to usize
         let length = descriptor.length as usize; // widening: u32 to usize
         let copied = self.make(length, |packet| {
-            from.copy_out(descriptor.name, offset, packet).is_ok() && passes(packet)
+            from.copy_out(descriptor.name, offset, packet).is_ok()
         });
         let Some(mut packet) = copied else {
             return false;
         };
+        let bytes = packet.bytes().get(HEADER_MIN..).unwrap_or_default();
+        if !passes(bytes) {
+            self.counts.missed += 1;
+            self.slab.free(packet.into_buffer());
+            return false;
+        }
+        self.count(&packet);
         let is_verified = !self.is_lender || descriptor.flags & CHECKSUM_VERIFIED != 0;
         packet.meta.checksum_verified = is_verified.into();
         self.burst.push_back(packet);
@@ -132,7 +139,7 @@ impl Intake for Frames<'_> {
 }
 
 impl Frames<'_> {
-    /// A frame with a packet of this length, which `fill` writes and judges; `None`: counted.
+    /// A frame with a packet of this length, which `fill` writes; `None`: counted.
     fn make(&mut self, length: usize, fill: impl FnOnce(&mut [u8]) -> bool) -> Option<Packet> {
         let Some(buffer) = self.slab.alloc() else {
             self.counts.no_buffer += 1;
@@ -146,12 +153,15 @@ impl Frames<'_> {
             self.slab.free(packet.into_buffer());
             return None;
         }
-        self.counts.packets += 1;
-        self.counts.bytes += length as u64;
         Some(packet)
     }
 
-    /// Writes a header, and the packet behind it. `None` if that is not of IP, or does not pass.
+    fn count(&mut self, packet: &Packet) {
+        self.counts.packets += 1;
+        self.counts.bytes += packet.len() as u64;
+    }
+
+    /// Writes a header, and the packet behind it. `None` if that is not of IP.
     fn fill(&self, frame: &mut [u8], fill: impl FnOnce(&mut [u8]) -> bool) -> Option<()> {
         let (header, packet) = frame.split_first_chunk_mut::<HEADER_MIN>()?;
         if !fill(packet) {
@@ -195,6 +205,7 @@ impl Frames<'_> {
             return false;
         };
         packet.meta.checksum_verified = Flag::YES;
+        self.count(&packet);
         self.burst.push_back(packet);
         true
     }
