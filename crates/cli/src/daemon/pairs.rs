@@ -3,24 +3,20 @@
 //! A lease's application wishes for one when it sends to a port of another lease. Both are told then, each with the other one's ports, and again whenever
 //! these change: before the application that asked for the port has its answer, so that no packet comes from a port that its receiver has not heard of.
 
-use std::{
-    io::IoSlice,
-    mem::MaybeUninit,
-    os::fd::{AsFd, BorrowedFd},
-};
+use std::os::fd::BorrowedFd;
 
 use netchan::{
     PairEnd,
-    link::lease::{Binding, MESSAGE_MAX, News, PEER_FILES, PeerPorts, PortRange, Wish},
+    link::lease::{Binding, MESSAGE_MAX, News, PeerPorts, PortRange, Wish},
 };
 use rustix::{
     io::Errno,
-    net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg},
+    net::{RecvFlags, recv},
 };
 
 use super::{
     holders::Holders,
-    request::{Connection, Lease},
+    request::{Connection, Lease, send},
 };
 
 /// Short cuts of one lease, and of all: each takes memory and, in both applications, a look at each turn.
@@ -213,28 +209,13 @@ impl Pairs {
     }
 }
 
-/// Tells an application something, at once or not at all: it has not read what it was told before, or there is more than a message holds.
+/// Tells an application something; false: it has not read what it was told before, or there is more than a message holds.
 fn tell<L: Lease>(lease: &L, news: &News, files: &[BorrowedFd<'_>]) -> bool {
-    let Ok(text) = serde_json::to_vec(news) else {
-        return false;
-    };
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PEER_FILES))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let is_full = !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files));
-    if text.len() > MESSAGE_MAX || is_full {
-        return false;
-    }
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let sent = sendmsg(
-        lease.news().as_fd(),
-        &[IoSlice::new(&text)],
-        &mut control,
-        flags,
-    );
-    if sent.is_ok() {
+    let is_told = send(lease.news(), news, files).is_ok();
+    if is_told {
         lease.ring();
     }
-    sent.is_ok()
+    is_told
 }
 
 /// Tells an application that a short cut is gone. Where it does not read that, it loses all of them: the socket's end says so.

@@ -3,7 +3,7 @@
 use std::{
     io::{self, IoSlice},
     mem::MaybeUninit,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
 };
 
@@ -15,6 +15,8 @@ use rustix::{
     io::Errno,
     net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg},
 };
+
+use serde::Serialize;
 
 use super::{peer::Peer, refusals::Kind, rules::Rules};
 
@@ -232,12 +234,16 @@ fn errno(error: &io::Error) -> i32 {
     })
 }
 
-/// Sends an answer, at once or not at all.
+/// Sends a message, at once or not at all.
 ///
 /// # Errors
-/// The system's; `AGAIN` where the client has not read those before.
-pub fn send(socket: &OwnedFd, answer: &Answer, files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-    let text = serde_json::to_vec(answer).map_err(|_| Errno::INVAL)?;
+/// The system's; `AGAIN` where the client has not read those before, `MSGSIZE` where there is more than a message holds.
+pub fn send(
+    socket: impl AsFd,
+    message: &impl Serialize,
+    files: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
+    let text = serde_json::to_vec(message).map_err(|_| Errno::INVAL)?;
     if text.len() > MESSAGE_MAX {
         return Err(Errno::MSGSIZE);
     }
