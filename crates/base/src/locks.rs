@@ -65,6 +65,10 @@ pub static LEASE_PORTS: Class = Class::new(126, "lease ports");
 pub static LEASE_PEERS: Class = Class::new(127, "lease peers");
 /// What a lease's application is told by a word.
 pub static LEASE_TOLD: Class = Class::new(128, "lease told");
+/// The other leases to which connections have pipes.
+pub static LEASE_PIPES: Class = Class::new(129, "lease pipes");
+/// The connections with pipes to one of them.
+pub static LEASE_STREAMS: Class = Class::new(130, "lease streams");
 /// How the blocking calls of a socket wait.
 pub static SETTINGS: Class = Class::new(140, "settings");
 /// What the stack's threads are doing.
@@ -111,6 +115,8 @@ pub static ALL: &[&Class] = &[
     &LEASE_PORTS,
     &LEASE_PEERS,
     &LEASE_TOLD,
+    &LEASE_PIPES,
+    &LEASE_STREAMS,
     &SETTINGS,
     &PULSES,
     &THREADS,

@@ -33,6 +33,14 @@ impl Course {
     pub const THROUGH: Self = Self(1);
     /// One of our own that found no next hop, on its way back to its sender.
     pub const RETURNED: Self = Self(2);
+    /// Made here, and never sent: it tells a connection that something is there for it beside packets.
+    pub const BESIDE: Self = Self(3);
+
+    /// Whether another host's stack, or another program's, has sent it.
+    #[inline]
+    pub const fn is_of_peer(self) -> bool {
+        self.0 < Self::RETURNED.0
+    }
 }
 
 /// A yes or no about a packet.

@@ -10,15 +10,17 @@
 mod client;
 mod device;
 mod holding;
+mod pipes;
 mod terms;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 pub use client::{Client, default_path};
 pub use device::{LENDER, LeasedLink, Options};
 pub use holding::{Holding, covers};
+pub use pipes::{Pipe, PipeTable, Stream};
 pub use terms::{
     Answer, Binding, Cutting, FILES, MESSAGE_MAX, News, PEER_FILES, PeerPorts, PeerTerms,
     PortRange, Request, Terms, Transport, VERSION, Wish,
@@ -45,4 +47,7 @@ pub trait Lease: Send + Sync {
     /// # Errors
     /// EADDRNOTAVAIL: there are no more; ENETDOWN.
     fn more_ports(&self) -> Result<(), i32>;
+
+    /// Where its connections get pipes to other leases.
+    fn pipes(&self) -> Arc<PipeTable>;
 }

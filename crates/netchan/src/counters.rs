@@ -70,6 +70,10 @@ counters! {
     TcpMoved = "tcp_moved",
     /// Segments, and ICMP errors about segments, that came to the shard where their connection had been, and were passed on to where it is: each counts twice as taken in.
     TcpPassedOn = "tcp_passed_on",
+    /// Connections to other programs of a daemon whose text goes past TCP, counted by each side that sends some.
+    TcpPiped = "tcp_piped",
+    /// Such connections that were reset: the other side broke the rules of their pipes.
+    TcpPipesBroken = "tcp_pipes_broken",
     /// SYNs answered with a cookie instead of being kept (RFC 4987).
     SynCookies = "tcp_syn_cookies_sent",
     /// Connections opened by an ACK that brought a cookie back.

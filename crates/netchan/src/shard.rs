@@ -154,6 +154,8 @@ pub struct Shard {
     /// Turns at whose end the invariants were to be checked.
     checked: usize,
     leases: bool,
+    /// Connections may have pipes to other leases.
+    has_pipes: bool,
     /// No link is left.
     all_gone: bool,
     /// A listener had keys once.
@@ -301,6 +303,7 @@ impl Shard {
             passed: Vec::new(),
             checked: 0,
             leases,
+            has_pipes: host.net.interfaces.iter().any(|i| i.pipes.is_some()),
             all_gone: false,
             keyed: false,
             asked: None,
@@ -386,8 +389,10 @@ impl Shard {
         let Some(addresses) = read_addresses(&packet) else {
             return self.count(Counter::DropIpHeader);
         };
-        if packet.meta.course == Course::RETURNED {
-            return self.undeliverable(packet, now);
+        match packet.meta.course {
+            Course::RETURNED => return self.undeliverable(packet, now),
+            Course::BESIDE => return self.tcp_beside(packet, now),
+            _ => {}
         }
         match packet.meta.protocol {
             Protocol::UDP => self.udp_input(packet, addresses, now),

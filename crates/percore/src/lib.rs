@@ -17,6 +17,8 @@ pub mod crossbar;
 pub mod doorbell;
 #[cfg(not(loom))]
 pub mod edge;
+#[cfg(not(loom))]
+mod foreign;
 pub mod leader;
 #[cfg(not(loom))]
 pub mod lines;
@@ -24,6 +26,7 @@ pub mod lock;
 pub mod operations;
 #[cfg(not(loom))]
 pub mod own;
+pub mod pipe;
 pub mod raw;
 #[cfg(not(loom))]
 mod region;

@@ -13,6 +13,7 @@
 //! * Over foreign memory ([`Producer::from_raw`]) nothing that the other end writes makes this end read or write outside of
 //!   the ring; nonsense reads as full or empty and is remembered ([`is_corrupt`](Producer::is_corrupt)).
 
+mod bytes;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod memory;

@@ -9,6 +9,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -31,7 +32,7 @@ use rustix::{
 };
 
 use super::{
-    Lease,
+    Lease, PipeTable,
     terms::{
         Answer, Binding, FILES, LIST_MAX, MESSAGE_MAX, PortRange, Request, Terms, Transport,
         VERSION,
@@ -374,6 +375,7 @@ pub(super) struct Leased {
     ports: Mutex<Vec<PortRange>>,
     /// What was granted; held while more is asked for.
     bound: Mutex<HashSet<Binding>>,
+    pub(super) pipes: Arc<PipeTable>,
 }
 
 impl Leased {
@@ -388,6 +390,7 @@ impl Leased {
             addresses,
             ports: mutex(&locks::LEASE_PORTS, ports),
             bound: mutex(&locks::LEASE, HashSet::new()),
+            pipes: PipeTable::new(),
         }
     }
 }
@@ -440,5 +443,9 @@ impl Lease for Leased {
         } else {
             Err(libc::EADDRNOTAVAIL)
         }
+    }
+
+    fn pipes(&self) -> Arc<PipeTable> {
+        self.pipes.clone()
     }
 }

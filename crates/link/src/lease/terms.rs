@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 
 use percore::{
     edge::{EdgeLayout, Which},
+    pipe::PipesLayout,
     slab::SharedLayout,
 };
 use proto::{ip::address::Address, wire::ethernet::MacAddr};
@@ -18,15 +19,15 @@ use serde::{Deserialize, Serialize};
 use crate::Segmentation;
 
 /// The version of all of this.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Descriptors that come with [`Answer::Terms`] to [`Request::Attach`], in this order: the slab of packets to the application, that of packets from it,
 /// the edge's memory, the edge's socket, the socket of [`News`].
 pub const FILES: usize = 5;
 
 /// Descriptors that come with [`News::Peer`], in this order: the slab of packets to the application, that of packets from it, the edge's memory, the
-/// edge's socket.
-pub const PEER_FILES: usize = 4;
+/// edge's socket, the pipes.
+pub const PEER_FILES: usize = 5;
 
 /// Longest message, bytes.
 pub const MESSAGE_MAX: usize = 16 << 10;
@@ -157,6 +158,8 @@ pub struct PeerTerms {
     pub outward: [u8; SharedLayout::ENCODED],
     /// Slots of the edge's rings.
     pub slots: u32,
+    /// Pipes, and bytes of each.
+    pub pipes: [u32; 2],
     /// The other lease's ports: nothing else comes from it.
     pub ports: PeerPorts,
 }
@@ -290,16 +293,19 @@ impl Terms {
 }
 
 impl PeerTerms {
-    /// Checks what was read: the slabs to and from this application, and the edge. `mtu`: of the lease.
+    /// Checks what was read: the slabs to and from this application, the edge, and the pipes. `mtu`: of the lease.
     ///
     /// # Errors
     /// What cannot be, in words.
     pub(super) fn check(
         &self,
         mtu: usize,
-    ) -> Result<(SharedLayout, SharedLayout, EdgeLayout), String> {
-        let (inward, outward) = (slab(&self.inward, mtu)?, slab(&self.outward, mtu)?);
-        Ok((inward, outward, edge(self.slots)?))
+    ) -> Result<([SharedLayout; 2], EdgeLayout, PipesLayout), String> {
+        let [slots, bytes] = self.pipes;
+        let pipes = PipesLayout::new(slots, bytes);
+        let pipes = pipes.ok_or_else(|| format!("{slots} pipes of {bytes} bytes are none"))?;
+        let slabs = [slab(&self.inward, mtu)?, slab(&self.outward, mtu)?];
+        Ok((slabs, edge(self.slots)?, pipes))
     }
 
     /// Which side of the edge is this application's.

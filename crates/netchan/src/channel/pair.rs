@@ -1,7 +1,7 @@
 //! A short cut between two leases of one link: memory and sockets for two applications, none of which stays here (`docs/decisions/0023-short-cuts.md`).
 //!
 //! The lender makes it, tells each of the two which ports the other one has, and takes no further part. It holds all short cuts back while something of its
-//! own has to see each packet ([`Watched`]).
+//! own has to see each packet ([`Watched`]); an application, likewise, its connections' pipes.
 
 use std::{
     io,
@@ -14,6 +14,7 @@ use percore::{
     edge::{self, EdgeLayout},
     lock::{Mutex, mutex},
     own::Own,
+    pipe::{Pipes, PipesLayout},
     slab::{BorrowedSlab, SharedLayout},
 };
 use rustix::io::fcntl_dupfd_cloexec;
@@ -21,7 +22,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use super::{LeaseCore, lease::PACKET_MAX};
 use crate::{
     limits,
-    link::lease::{PEER_FILES, PeerPorts, PeerTerms},
+    link::lease::{PEER_FILES, PeerPorts, PeerTerms, PipeTable},
     locks,
 };
 
@@ -32,6 +33,7 @@ pub struct PairEnd {
     is_maker: bool,
     layout: SharedLayout,
     edge: EdgeLayout,
+    pipes: PipesLayout,
     files: [Own; PEER_FILES],
 }
 
@@ -53,16 +55,23 @@ impl PairEnd {
         ];
         let (memory, [one, other]) =
             edge::between::<[u8; Descriptor::ENCODED], [u8; Return::ENCODED]>(edge)?;
+        let pipes = PipesLayout::new(limits::PAIR_PIPES, limits::PIPE_BYTES);
+        let pipes = pipes.ok_or(io::ErrorKind::InvalidInput)?;
+        let streams = Pipes::between(pipes)?;
         let copy = |file: &Own| Own::open(|| Ok(fcntl_dupfd_cloexec(file, 0)?));
-        let end = |is_maker, inward, outward, memory, socket| Self {
+        let end = |is_maker, files| Self {
             number,
             is_maker,
             layout,
             edge,
-            files: [inward, outward, memory, socket],
+            pipes,
+            files,
         };
-        let ours = end(true, copy(&back)?, copy(&forth)?, copy(&memory)?, one);
-        Ok([ours, end(false, forth, back, memory, other)])
+        let shared = [&back, &forth, &memory, &streams];
+        let [inward, outward, edge_file, pipes_file] = shared.map(copy);
+        let ours = [inward?, outward?, edge_file?, one, pipes_file?];
+        let theirs = [forth, back, memory, other, streams];
+        Ok([end(true, ours), end(false, theirs)])
     }
 
     /// What the application is told, with the ports of the other one.
@@ -73,6 +82,7 @@ impl PairEnd {
             inward: self.layout.encode(),
             outward: self.layout.encode(),
             slots: self.edge.slots(),
+            pipes: [self.pipes.slots(), self.pipes.bytes()],
             ports,
         }
     }
@@ -91,6 +101,8 @@ pub struct Watched(Mutex<Watchers>);
 struct Watchers {
     count: usize,
     leases: Vec<Arc<LeaseCore>>,
+    /// Where this stack's own connections get pipes to other leases.
+    tables: Vec<Arc<PipeTable>>,
 }
 
 impl Default for Watched {
@@ -113,6 +125,7 @@ impl Watched {
         let now = all.count > 0;
         if before != now {
             all.leases.iter().for_each(|lease| lease.hold(now));
+            all.tables.iter().for_each(|table| table.watch(now));
         }
     }
 
@@ -121,6 +134,13 @@ impl Watched {
         let mut all = self.0.lock();
         lease.hold(all.count > 0);
         all.leases.push(lease);
+    }
+
+    /// One more lease of this stack's own.
+    pub fn add_table(&self, table: Arc<PipeTable>) {
+        let mut all = self.0.lock();
+        table.watch(all.count > 0);
+        all.tables.push(table);
     }
 
     /// A lease has ended.

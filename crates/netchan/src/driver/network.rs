@@ -1,7 +1,10 @@
 //! What a stack knows of its networks: its interfaces with their addresses, and the routes. It changes while packets flow
 //! (`netchan address`, `netchan route`): each side has a view of it, which it refreshes once a burst.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    sync::Arc,
+};
 
 use proto::{
     ip::{
@@ -11,7 +14,7 @@ use proto::{
     wire::ethernet::MacAddr,
 };
 
-use crate::link::Segmentation;
+use crate::link::{Segmentation, lease::PipeTable};
 
 /// What an MTU may be set to at least: no router has to cut what is so short (RFC 791 §3.1, RFC 8200 §5).
 const MTU_MIN_V4: usize = 576;
@@ -36,6 +39,8 @@ pub struct InterfaceFacts {
     /// Where it is a lease: the lender's link address. Whatever the destination, the lender finds the next hop, and other applications have our
     /// addresses, too.
     pub lender: Option<MacAddr>,
+    /// Where its connections get pipes to other leases of the lender's.
+    pub pipes: Option<Arc<PipeTable>>,
 }
 
 impl InterfaceFacts {

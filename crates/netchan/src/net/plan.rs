@@ -43,6 +43,7 @@ pub fn add_interface(net: &mut Network, plan: &LinkPlan) -> io::Result<()> {
     let properties = plan.link.properties();
     let bad = |what: String| invalid(format!("link {}: {what}", properties.name));
     let number = net.interfaces.len();
+    let lease = plan.link.lease();
     net.interfaces.push(InterfaceFacts {
         name: properties.name.clone(),
         mac: properties.mac,
@@ -50,9 +51,10 @@ pub fn add_interface(net: &mut Network, plan: &LinkPlan) -> io::Result<()> {
         mtu_max: properties.mtu,
         segmentation: properties.segmentation,
         addresses: Addresses::new(),
-        lender: plan.link.lease().is_some().then_some(LENDER),
+        lender: lease.is_some().then_some(LENDER),
+        pipes: lease.as_ref().map(|lease| lease.pipes()),
     });
-    let leased = plan.link.lease().map(|lease| lease.addresses());
+    let leased = lease.map(|lease| lease.addresses());
     for address in &plan.addresses {
         net.add_address(number, *address).map_err(bad)?;
     }

@@ -76,6 +76,8 @@ impl Builder {
         let (host, links) = self.host(layout)?;
         let giant = Arc::new(Giant::new(layout.giant));
         let (host, owns_links) = (Arc::new(host), !threaded && layout.shards == 1);
+        let tables = leases.iter().map(|lease| lease.pipes());
+        tables.for_each(|table| host.taps.watched.add_table(table));
         let forwarding = host.forwarding;
         let wanted = queues::wanted(layout, forwarding, owns_links);
         let started = queues::start(links, wanted, forwarding, layout, &giant)?;

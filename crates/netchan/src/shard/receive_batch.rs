@@ -61,7 +61,7 @@ impl ReceiveBatch<'_> {
             return self.input_timed(packet);
         }
         let (link, now) = (packet.meta.interface, self.now);
-        if packet.meta.course != Course::RETURNED {
+        if packet.meta.course != Course::RETURNED && packet.meta.course != Course::BESIDE {
             self.shard.taps.pass(&packet, (link, Way::In), now); // else it is one of its own
         }
         match packet.meta.seen {
@@ -79,7 +79,7 @@ impl ReceiveBatch<'_> {
 
     #[inline(always)]
     fn input_untimed(&mut self, packet: Packet) {
-        if packet.meta.protocol == Protocol::TCP && packet.meta.course != Course::RETURNED {
+        if packet.meta.protocol == Protocol::TCP && packet.meta.course.is_of_peer() {
             return self.tcp_input(packet);
         }
         self.run = None;

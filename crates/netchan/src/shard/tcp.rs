@@ -13,6 +13,7 @@ mod moving;
 mod notices;
 mod open;
 mod output;
+mod piped;
 mod readiness;
 mod sink;
 #[cfg(test)]
@@ -34,8 +35,8 @@ use proto::{
 };
 
 pub use self::moving::Movable;
-use self::watermarks::OwnWatermarks;
 pub use self::watermarks::Watermarks;
+use self::{piped::Piped, watermarks::OwnWatermarks};
 use super::{
     Auth, FastOpenOptions, Keys, Reuse, Shard, TcpOverrides, ports::Kept, send_queue::SendQueue,
     shares::Shares, wakers::Wakers,
@@ -100,6 +101,10 @@ pub struct TcpSocket {
     moves: u8,
     /// What its segments are signed with.
     pub(super) auth: Option<Box<Auth>>,
+    /// Where its text goes past TCP.
+    piped: Option<Box<Piped>>,
+    /// What was possible when pipes were offered for it last ([`PipeTable::epoch`](crate::link::lease::PipeTable::epoch)).
+    pipes_tried: u32,
 }
 
 /// What a socket call asks a connection to be.
@@ -151,14 +156,9 @@ pub struct Connect<'a> {
 }
 
 impl TcpSocket {
-    /// Bytes in order.
-    pub const fn readable_bytes(&self) -> u32 {
-        self.receive.readable_bytes()
-    }
-
     /// SIOCOUTQ.
-    pub const fn queued_bytes(&self) -> usize {
-        self.send.len()
+    pub fn queued_bytes(&self) -> usize {
+        self.send.len() + self.unread_by_peer()
     }
 
     /// Memory that it holds: of what it received, of what it has to send, and of the records of what it sent.

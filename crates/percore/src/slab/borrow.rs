@@ -1,7 +1,8 @@
 //! The far side of a [`LendingSlab`](super::LendingSlab): the file mapped, and names turned into bytes.
 
-use super::shared::{self, BufferName, Outside, SharedLayout};
+use super::shared::{BufferName, Outside, SharedLayout};
 use crate::{
+    foreign,
     own::Own,
     region::{MapError, Region},
 };
@@ -56,7 +57,7 @@ impl BorrowedSlab {
     ) -> Result<(), Outside> {
         let from = self.place(name, offset, into.len())?;
         // SAFETY: inside our mapping. In this process only `copy_in` writes there, by `&mut self`.
-        unsafe { shared::copy_out(from, into) };
+        unsafe { foreign::copy_out(from, into) };
         Ok(())
     }
 
@@ -72,7 +73,7 @@ impl BorrowedSlab {
     ) -> Result<(), Outside> {
         let to = self.place(name, offset, bytes.len())?;
         // SAFETY: inside our mapping; `&mut self` is exclusive in this process.
-        unsafe { shared::copy_in(to, bytes) };
+        unsafe { foreign::copy_in(to, bytes) };
         Ok(())
     }
 }

@@ -11,9 +11,9 @@
 
 use super::{
     holder::{Buffer, Slab},
-    shared::{self, BadLayout, BufferName, Outside, SharedLayout},
+    shared::{BadLayout, BufferName, Outside, SharedLayout},
 };
-use crate::own::Own;
+use crate::{foreign, own::Own};
 use std::{
     fmt, io,
     os::fd::{AsFd, BorrowedFd},
@@ -52,7 +52,7 @@ impl SharedBuffer {
     pub fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), Outside> {
         let from = self.place(offset, into.len())?;
         // SAFETY: inside the mapping, which this buffer keeps. In this process only the buffer's holder writes there, by `&mut self`.
-        unsafe { shared::copy_out(from, into) };
+        unsafe { foreign::copy_out(from, into) };
         Ok(())
     }
 
@@ -63,7 +63,7 @@ impl SharedBuffer {
     pub fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Outside> {
         let to = self.place(offset, bytes.len())?;
         // SAFETY: inside the mapping, which this buffer keeps; `&mut self` is exclusive in this process.
-        unsafe { shared::copy_in(to, bytes) };
+        unsafe { foreign::copy_in(to, bytes) };
         Ok(())
     }
 }

@@ -250,6 +250,21 @@ impl Connection {
         self.iss
     }
 
+    /// The peer's (RFC 9293 §3.3.1 IRS).
+    pub const fn irs(&self) -> SeqNum {
+        self.irs
+    }
+
+    /// Whether the peer opened it.
+    pub const fn is_passive(&self) -> bool {
+        self.passive
+    }
+
+    /// The number of the next byte that the application writes.
+    pub const fn written_end(&self) -> SeqNum {
+        self.snd.end
+    }
+
     /// The state.
     #[inline]
     pub const fn state(&self) -> State {
@@ -369,7 +384,7 @@ impl Connection {
     }
 
     /// What the application reads next. The peer's FIN, once reached, has a number and no text.
-    pub(super) fn read_next(&self) -> SeqNum {
+    pub fn read_next(&self) -> SeqNum {
         self.rcv.nxt - self.unread - u32::from(self.peer_fin_reached)
     }
 

@@ -192,6 +192,11 @@ impl Inlet {
         self.receiving.publish_returns();
     }
 
+    /// The other end's bell.
+    pub const fn far_bell(&self) -> &Arc<Bell> {
+        &self.far_bell
+    }
+
     /// Buffers of the slab: no more packets wait here.
     pub fn buffers(&self) -> usize {
         self.slab.layout().buffers() as usize // widening: u32 to usize

@@ -26,6 +26,7 @@ use percore::{
     edge::{self, Notice},
     lock::{Mutex, mutex},
     own::Own,
+    pipe::Pipes,
     slab::{BorrowedSlab, MapError},
 };
 use proto::{
@@ -45,10 +46,8 @@ use super::{
 use crate::lease::{
     Binding, Holding, News, PEER_FILES, PeerPorts, PeerTerms, Transport, Wish,
     client::{Leased, Message},
+    pipes::{HELD, PipePeer, PipeTable},
 };
-
-/// The bit of the edge's notice that holds short cuts back; the rest counts the news.
-const HELD: u32 = 1;
 
 /// News that one look reads; what is beyond is read by the next.
 const NEWS_MAX: usize = 64;
@@ -144,6 +143,9 @@ struct PeerIn {
     pair: u64,
     inlet: Inlet,
     guard: Guard,
+    pipes: Arc<PipePeer>,
+    /// What it had to say of them at the last look ([`PipePeer::posts`]).
+    posts: u32,
     /// The lender says that it has gone: so many descriptors are still taken.
     left: Option<usize>,
     /// Its bell is no longer among those that are slept on.
@@ -204,8 +206,13 @@ pub(super) struct Incoming {
     seen: u32,
     /// The bells of all lines, once there are several (epoll(7)).
     bells: Option<Own>,
+    table: Arc<PipeTable>,
+    /// They were held back at the last look.
+    was_held: bool,
     /// Connections whose peer is gone, and which have not heard of it yet.
     pub orphans: VecDeque<Flow>,
+    /// Those for which there is something in a pipe, or else than in packets; each of them once, or twice.
+    pub beside: VecDeque<Flow>,
 }
 
 impl Incoming {
@@ -217,7 +224,10 @@ impl Incoming {
             mtu,
             seen: 0,
             bells: None,
+            table: leased.pipes.clone(),
+            was_held: false,
             orphans: VecDeque::new(),
+            beside: VecDeque::new(),
         }
     }
 
@@ -272,6 +282,7 @@ impl Incoming {
                 if let Some(peer) = place(pair).and_then(|place| self.all.get_mut(place)) {
                     peer.guard.ports = all_of(&ports);
                     peer.guard.last = None;
+                    peer.pipes.set_ports(all_of(&ports));
                     self.shared.tell(Told::Ports(pair, sent_to(&ports)));
                 }
             }
@@ -286,15 +297,18 @@ impl Incoming {
     /// A short cut begins.
     fn meet(&mut self, terms: &PeerTerms, files: Vec<OwnedFd>, lender: &Inlet) -> io::Result<()> {
         let other = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
-        let (inward, outward, layout) = terms.check(self.mtu).map_err(other)?;
+        let ([inward, outward], layout, pipes) = terms.check(self.mtu).map_err(other)?;
         let files: Vec<Own> = files.into_iter().map(Own::keep).collect();
-        let [to_us, from_us, file, socket] = <[Own; PEER_FILES]>::try_from(files)
+        let [to_us, from_us, file, socket, pipes_file] = <[Own; PEER_FILES]>::try_from(files)
             .map_err(|files| other(format!("{} descriptors came with it", files.len())))?;
         let mapped = |e: MapError| other(e.to_string());
         let inward = BorrowedSlab::map(&to_us, inward).map_err(mapped)?;
         let outward = BorrowedSlab::map(&from_us, outward).map_err(mapped)?;
         let side = edge::map(file, layout, socket, terms.side()).map_err(mapped)?;
+        let pipes = Pipes::map(&pipes_file, pipes, terms.side()).map_err(mapped)?;
         let (inlet, outlet, _) = line::of(side, inward, outward, Writer::FarSide);
+        let bell = inlet.far_bell().clone();
+        let pipes = PipePeer::new(terms.pair, pipes, bell, all_of(&terms.ports));
         if self.bells.is_none() {
             let made = Own::open(|| Ok(epoll::create(epoll::CreateFlags::CLOEXEC)?))?;
             add_bell(&made, lender, 0)?;
@@ -303,8 +317,11 @@ impl Incoming {
         if let Some(bells) = &self.bells {
             add_bell(bells, &inlet, terms.pair)?;
         }
+        self.table.add(pipes.clone());
         self.all.push(PeerIn {
             pair: terms.pair,
+            pipes,
+            posts: 0,
             left: None,
             is_parted: false,
             guard: Guard {
@@ -328,6 +345,7 @@ impl Incoming {
         if let Some(peer) = self.all.get_mut(place) {
             let slots = peer.inlet.buffers();
             peer.left.get_or_insert(slots);
+            self.table.remove(peer.pair);
             self.shared.tell(Told::Gone(peer.pair));
         }
     }
@@ -349,9 +367,19 @@ impl Incoming {
         }
         // What comes while they are held back has not been seen by what holds them back.
         let is_held = self.shared.is_held();
+        if self.was_held && !is_held {
+            self.table.changed();
+        }
+        self.was_held = is_held;
         let (Some(peer), addresses) = (self.all.get_mut(place), &self.addresses) else {
             return Came::default();
         };
+        // One look at a time: so no more wait than there are pipes and offers.
+        let posts = peer.pipes.posts();
+        if posts != peer.posts && self.beside.is_empty() {
+            peer.posts = posts;
+            peer.pipes.look(|flow| self.beside.push_back(flow));
+        }
         let PeerIn { inlet, guard, .. } = peer;
         let came = inlet.give(taken, |slab, descriptor| {
             intake.take(slab, descriptor, |packet| {
@@ -376,6 +404,7 @@ impl Incoming {
                 // It stays readable for ever.
                 let _ = epoll::delete(bells, peer.inlet.fd());
             }
+            self.table.remove(peer.pair);
             self.shared.tell(Told::Gone(peer.pair));
         }
         let Some(left) = &mut peer.left else {
@@ -384,15 +413,18 @@ impl Incoming {
         *left = left.saturating_sub(taken);
         if taken == 0 || *left == 0 {
             let gone = self.all.swap_remove(place);
+            // What it has left in them is read, ahead of its end.
+            gone.pipes.look(|flow| self.beside.push_back(flow));
             self.orphans.extend(gone.guard.flows);
         }
     }
 
     /// A thread is about to sleep. False: something waits already.
     pub fn arm(&mut self) -> bool {
-        let mut is_quiet = self.orphans.is_empty();
+        let mut is_quiet = self.orphans.is_empty() && self.beside.is_empty();
         for peer in &mut self.all {
             is_quiet &= (peer.is_parted && peer.left.is_none()) || peer.inlet.arm();
+            is_quiet &= peer.pipes.posts() == peer.posts;
         }
         is_quiet && !self.has_news()
     }

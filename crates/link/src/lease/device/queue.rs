@@ -11,7 +11,7 @@ use std::{
 
 use netchan_base::{
     descriptor::{CHECKSUM_VERIFIED, Descriptor, Writer},
-    packet::{Flag, Packet},
+    packet::{Course, Flag, Packet},
 };
 use percore::{
     edge::Side,
@@ -53,6 +53,7 @@ pub(super) struct Parts {
 /// The queue over a side that nothing has used yet.
 pub(super) fn of(side: Side<Item, Back>, parts: Parts) -> Queue {
     let (inlet, outlet, notice) = line::of(side, parts.inward, parts.outward, Writer::Owner);
+    parts.leased.pipes.open(notice.clone());
     let shared = Arc::new(Shared::new(notice, parts.news));
     let mut header = [0; HEADER_MIN];
     let addresses = parts.mac.0.into_iter().chain(LENDER.0);
@@ -180,13 +181,23 @@ impl Frames<'_> {
 
     /// A connection whose peer is gone is asked whether it is alive, by a SYN from there: it answers, whatever its state (RFC 5961 §4), and the lender,
     /// which has no such port any more, answers that by a reset. False: there is no buffer for it.
-    fn ask(&mut self, (here, there): Flow) -> bool {
-        let asks = tcp::Header {
+    fn ask(&mut self, flow: Flow) -> bool {
+        self.put(flow, tcp::Flags::SYN, Course::OURS)
+    }
+
+    /// A connection is told that there is something for it beside packets, by one that was never sent. False: there is no buffer for it.
+    fn tell(&mut self, flow: Flow) -> bool {
+        self.put(flow, tcp::Flags(0), Course::BESIDE)
+    }
+
+    /// A packet of our own making, from the peer's end of a connection.
+    fn put(&mut self, (here, there): Flow, flags: tcp::Flags, course: Course) -> bool {
+        let header = tcp::Header {
             source_port: there.port(),
             destination_port: here.port(),
             seq: tcp::SeqNum(0),
             ack: tcp::SeqNum(0),
-            flags: tcp::Flags::SYN,
+            flags,
             window: 0,
             urgent: 0,
             options: tcp::Options::default(),
@@ -199,12 +210,13 @@ impl Frames<'_> {
             let (ip, segment) = packet.split_at_mut(ip_len);
             let (from, to) = (there.ip(), here.ip());
             emit_ip(ip, from, to)
-                && asks.emit_with_checksum(segment, Partial::ZERO, 0, from, to) == tcp::HEADER_LEN
+                && header.emit_with_checksum(segment, Partial::ZERO, 0, from, to) == tcp::HEADER_LEN
         });
         let Some(mut packet) = made else {
             return false;
         };
         packet.meta.checksum_verified = Flag::YES;
+        packet.meta.course = course;
         self.count(&packet);
         self.burst.push_back(packet);
         true
@@ -280,6 +292,13 @@ impl Rx {
             if left == 0 {
                 break;
             }
+        }
+        while left > 0
+            && let Some(&flow) = peers.beside.front()
+            && frames.tell(flow)
+        {
+            peers.beside.pop_front();
+            left -= 1;
         }
         let given = frames.burst.len() - before;
         self.all_dropped = taken > 0 && given == 0;

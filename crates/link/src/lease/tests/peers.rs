@@ -6,6 +6,7 @@ use netchan_base::packet::Packet;
 use percore::{
     edge::{self, EdgeLayout, Side, Which},
     own::Own,
+    pipe::{Pipes, PipesLayout},
     slab::{BorrowedSlab, SharedLayout, Slab},
 };
 use proto::{
@@ -24,6 +25,8 @@ use crate::{
 };
 
 pub const BUFFERS: u32 = 8;
+/// Pipes, and bytes of each.
+const PIPES: [u32; 2] = [4, 4096];
 
 /// The two ends of a short cut: what each application is told, and its files.
 pub fn pair(number: u64) -> [(PeerTerms, Vec<OwnedFd>); 2] {
@@ -31,6 +34,8 @@ pub fn pair(number: u64) -> [(PeerTerms, Vec<OwnedFd>); 2] {
     let [forth, back] = [(); 2].map(|()| BorrowedSlab::between(layout).unwrap());
     let edge = EdgeLayout::new(BUFFERS).unwrap();
     let (memory, [one, other]) = edge::between::<Item, Back>(edge).unwrap();
+    let pipes = PipesLayout::new(PIPES[0], PIPES[1]).unwrap();
+    let pipes = Pipes::between(pipes).unwrap();
     let copy = |file: &Own| file.try_clone().unwrap();
     let end = |is_maker: bool, inward: &Own, outward: &Own, socket: &Own| {
         let terms = PeerTerms {
@@ -39,9 +44,11 @@ pub fn pair(number: u64) -> [(PeerTerms, Vec<OwnedFd>); 2] {
             inward: layout.encode(),
             outward: layout.encode(),
             slots: BUFFERS,
+            pipes: PIPES,
             ports: PeerPorts::default(),
         };
-        (terms, [inward, outward, &memory, socket].map(copy).into())
+        let files = [inward, outward, &memory, socket, &pipes].map(copy);
+        (terms, files.into())
     };
     [
         end(true, &back, &forth, &one),

@@ -18,7 +18,7 @@ use crate::{
     },
     limits,
     link::{BURST, LinkError, LinkRx, closed::Closed},
-    packet::Packet,
+    packet::{Course, Packet},
     tap::{self, Begins, Point, Reason, Way},
     trace::{self, latency},
 };
@@ -143,7 +143,8 @@ impl Receive {
         if self.taps.is_watched() {
             let written = self.take_written();
             received = received.map(|n| n + written);
-            self.taps.see(self.burst.iter(), now);
+            let were_sent = |packet: &&Packet| packet.meta.course != Course::BESIDE;
+            self.taps.see(self.burst.iter().filter(were_sent), now);
         }
         if let Ok(n) = received {
             // Truncation: at most a burst.

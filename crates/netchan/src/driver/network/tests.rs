@@ -12,6 +12,7 @@ fn network() -> Network {
         segmentation: Segmentation::None,
         addresses: Addresses::new(),
         lender: None,
+        pipes: None,
     };
     Network {
         interfaces: vec![interface(0), interface(1)],

@@ -37,6 +37,7 @@ fn interface(number: u8, own: &[&str]) -> InterfaceFacts {
         segmentation: crate::link::Segmentation::None,
         addresses,
         lender: None,
+        pipes: None,
     }
 }
 

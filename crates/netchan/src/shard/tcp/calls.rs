@@ -49,6 +49,11 @@ impl Shard {
     /// An errno: EAGAIN (no room, or not yet connected), EPIPE, ENOTCONN, or the connection's error.
     #[inline]
     pub fn tcp_send(&mut self, number: u32, buffers: &[IoSlice<'_>]) -> Result<usize, i32> {
+        if self.has_pipes
+            && let Some(sent) = self.tcp_send_piped(number, buffers)
+        {
+            return sent;
+        }
         let mut most = match buffers {
             [one] => one.len(),
             more => more.iter().map(|b| b.len()).sum(),
@@ -101,6 +106,9 @@ impl Shard {
         if !socket.connection.can_send() {
             return Some(0);
         }
+        if let Some(room) = socket.pipe_room() {
+            return Some(room);
+        }
         if socket.may_append() == 0 {
             socket.widen_send_queue(most);
         }
@@ -136,6 +144,9 @@ impl Shard {
         flags: ReceiveFlags,
     ) -> Result<usize, i32> {
         let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
+        if socket.piped.is_some() {
+            return self.tcp_receive_piped(number, to, flags);
+        }
         if socket.receive.readable_bytes() == 0 {
             return socket.nothing_to_read();
         }
@@ -203,6 +214,7 @@ impl Shard {
     /// # Errors
     /// As there.
     pub fn tcp_send_urgent(&mut self, number: u32, buffers: &[IoSlice<'_>]) -> Result<usize, i32> {
+        self.tcp_leave_pipes(number);
         let n = self.tcp_send(number, buffers)?;
         if let Some(socket) = self.tcp.get_mut(number).filter(|_| n > 0) {
             socket.connection.mark_urgent();
@@ -276,6 +288,7 @@ impl Shard {
         let was_over = socket.is_over();
         let events = socket.connection.abort();
         socket.receive.clear(&mut self.pool);
+        socket.close_pipes();
         self.memory_freed(None);
         self.events(number, events | Events::CLOSED, now);
         if let Some(socket) = self.tcp.get_mut(number) {
@@ -299,11 +312,11 @@ impl Shard {
         let events = if socket.kept.resets() {
             socket.connection.abort()
         } else {
-            socket
-                .connection
-                .close(socket.receive.readable_bytes(), now)
+            let unread = socket.readable_bytes();
+            socket.connection.close(unread, now)
         };
         socket.receive.clear(&mut self.pool);
+        socket.close_pipes();
         socket.note_held(&mut self.memory.tcp_shares);
         self.memory_freed(None);
         self.events(number, events, now);
@@ -340,6 +353,9 @@ impl Shard {
     pub fn tcp_readiness(&mut self, number: u32) -> Readiness {
         if self.tcp.get(number).is_none() {
             return Readiness::HANGUP | Readiness::ERROR;
+        }
+        if self.has_pipes {
+            self.tcp_ready_pipes(number);
         }
         let is_short = self.memory.tcp.is_short() || self.is_over_share(number);
         let Some(socket) = self.tcp.get(number) else {

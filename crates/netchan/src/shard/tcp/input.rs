@@ -89,7 +89,7 @@ impl Shard {
 
     /// [`Shard::find_tuple`], which has nothing to do where [`Self::turn_to`] found it already.
     #[inline]
-    fn find_of_packet(&self, flow: u32, tuple: &Tuple) -> Option<u32> {
+    pub(super) fn find_of_packet(&self, flow: u32, tuple: &Tuple) -> Option<u32> {
         let is_recent = |s: &TcpSocket| s.tuple() == tuple && !s.detached_flow;
         if self.tcp.get(self.recent).is_some_and(is_recent) {
             return Some(self.recent);

@@ -43,6 +43,7 @@ impl Shard {
 
     /// How many of `wanted` bytes the send queue, the memory and the socket's share have room for.
     fn tcp_room_for(&mut self, number: u32, wanted: usize) -> Result<usize, i32> {
+        self.tcp_leave_pipes(number);
         let mut most = wanted;
         let mut socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
         if self.pool.memory().lacks(most)

@@ -63,6 +63,8 @@ impl Shard {
             kept: Kept::new(linger == Some(Duration::ZERO), reuse),
             moves: 0,
             auth: None,
+            piped: None,
+            pipes_tried: 0,
         })?;
         self.bound_own(number);
         self.insert_flow(hash, number);

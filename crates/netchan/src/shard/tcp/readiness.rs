@@ -40,13 +40,15 @@ impl TcpSocket {
         if self.end_of_stream() {
             ready = ready | Readiness::READ_HANGUP;
         }
+        let has_room = || match self.pipe_has_room() {
+            Some(has_room) => has_room,
+            None => self.may_append() > self.least_room() && (has_memory || self.send.len() == 0),
+        };
         let closed_for_writing = over || (self.was_open && !self.connection.is_open_for_writing());
         // As Linux: writable once a third of the buffer is free; and where a write would answer at once with an error.
         if closed_for_writing
             || self.connection.is_held()
-            || (self.connection.can_send()
-                && self.may_append() > self.least_room()
-                && (has_memory || self.send.len() == 0))
+            || (self.connection.can_send() && has_room())
         {
             ready = ready | Readiness::WRITABLE;
         }

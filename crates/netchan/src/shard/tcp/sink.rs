@@ -9,7 +9,13 @@ pub(super) trait Sink {
 
     /// Bytes that it takes, before the first.
     fn room(&self) -> usize;
+
+    /// Takes at most `n` bytes that `copy` gives, from the one with a number on; how many.
+    fn draw(&mut self, n: usize, copy: impl FnMut(usize, &mut [u8]) -> usize) -> usize;
 }
+
+/// Bytes of text that a function is shown at a time, where it does not lie in memory of our own.
+const PIECE: usize = 4096;
 
 /// A function that is shown text where it lies.
 pub(super) struct Look<F>(pub F);
@@ -25,6 +31,21 @@ impl<F: FnMut(&[u8])> Sink for Look<F> {
     fn room(&self) -> usize {
         usize::MAX
     }
+
+    fn draw(&mut self, n: usize, mut copy: impl FnMut(usize, &mut [u8]) -> usize) -> usize {
+        let mut piece = [0; PIECE];
+        let mut drawn = 0;
+        while drawn < n {
+            let room = piece.len().min(n - drawn);
+            let got = copy(drawn, piece.get_mut(..room).unwrap_or_default());
+            if got == 0 {
+                break;
+            }
+            self.put(piece.get(..got).unwrap_or_default());
+            drawn += got;
+        }
+        drawn
+    }
 }
 
 /// Forgets so many bytes.
@@ -39,6 +60,12 @@ impl Sink for Forget {
 
     fn room(&self) -> usize {
         self.0
+    }
+
+    fn draw(&mut self, n: usize, _copy: impl FnMut(usize, &mut [u8]) -> usize) -> usize {
+        let n = self.0.min(n);
+        self.0 -= n;
+        n
     }
 }
 
@@ -58,6 +85,28 @@ impl<'a, 'b> Filling<'a, 'b> {
 impl Sink for Filling<'_, '_> {
     fn room(&self) -> usize {
         self.buffers.iter().map(|buffer| buffer.len()).sum()
+    }
+
+    fn draw(&mut self, n: usize, mut copy: impl FnMut(usize, &mut [u8]) -> usize) -> usize {
+        let mut drawn = 0;
+        while drawn < n
+            && let Some(buffer) = self.buffers.first_mut()
+        {
+            let room = buffer.get_mut(self.filled..).unwrap_or_default();
+            let most = room.len().min(n - drawn);
+            let got = copy(drawn, room.get_mut(..most).unwrap_or_default());
+            (drawn, self.filled) = (drawn + got, self.filled + got);
+            if got < most {
+                break;
+            }
+            if self.filled == buffer.len() {
+                self.buffers = std::mem::take(&mut self.buffers)
+                    .get_mut(1..)
+                    .unwrap_or_default();
+                self.filled = 0;
+            }
+        }
+        drawn
     }
 
     #[inline(always)]

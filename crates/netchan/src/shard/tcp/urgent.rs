@@ -16,7 +16,7 @@ impl TcpSocket {
 
     /// SIOCATMARK: the next byte is the urgent one.
     pub fn is_at_mark(&self) -> bool {
-        self.mark() == Some(0)
+        self.mark() == Some(0) && self.parts().is_plain()
     }
 
     /// The urgent byte has come, and is not taken yet.
@@ -27,8 +27,9 @@ impl TcpSocket {
 
     /// FIONREAD: what can be read up to the mark.
     pub fn bytes_in_line(&self) -> u32 {
-        let there = self.receive.readable_bytes();
+        let there = self.readable_bytes();
         match self.mark() {
+            _ if !self.parts().is_plain() => there,
             Some(mark) if !self.watermarks.urgent_inline => there.min(mark),
             _ => there,
         }

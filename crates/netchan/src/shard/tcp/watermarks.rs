@@ -154,7 +154,7 @@ impl TcpSocket {
 
     /// Whether a read brings something: text, as much as SO_RCVLOWAT wants.
     pub(super) fn has_text_to_read(&self) -> bool {
-        let there = self.receive.readable_bytes();
+        let there = self.readable_bytes();
         there > 0 && (self.is_plain() || self.has_enough(self.watermarks.low_water))
     }
 
@@ -169,8 +169,9 @@ impl TcpSocket {
     pub(super) fn has_enough(&self, wanted: u32) -> bool {
         let passes_mark = self.is_at_mark() && !self.watermarks.urgent_inline;
         let wanted = wanted.max(1).saturating_add(passes_mark.into());
-        let there = self.receive.readable_bytes();
-        there >= wanted || (there > 1 && self.connection.is_window_nearly_closed())
+        let there = self.readable_bytes();
+        let is_all = || self.connection.is_window_nearly_closed() || self.pipe_is_full();
+        there >= wanted || (there > 1 && is_all())
     }
 
     /// Whether a read that waits for SO_RCVLOWAT, or as much as it has room for, has to wait on.

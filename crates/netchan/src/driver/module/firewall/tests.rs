@@ -62,6 +62,7 @@ impl Bench {
                 segmentation: Segmentation::None,
                 addresses: all,
                 lender: None,
+                pipes: None,
             }
         };
         Self {

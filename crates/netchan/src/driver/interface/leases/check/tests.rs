@@ -37,6 +37,7 @@ fn net() -> Network {
             segmentation: Segmentation::None,
             addresses,
             lender: None,
+            pipes: None,
         }],
         loopback: None,
         routes: route::Table::new(),
