@@ -183,8 +183,9 @@ pub const LEASES: usize = 4_096;
 pub const PAIR_BUFFERS: usize = 1_024;
 /// Connections over a short cut whose text goes by pipes, half of them each side's to begin; that of others goes in packets.
 pub const PAIR_PIPES: u32 = 128;
-/// Bytes of a pipe, in each direction. All together 16 MiB; memory comes as they are used.
-pub const PIPE_BYTES: u32 = 64 << 10;
+/// Bytes of a pipe, in each direction: what a reader has to do while its writer wakes up. All together 128 MiB, as much as the slabs of a short cut; memory
+/// comes as they are used, and text that is read as it comes uses the first 8 KiB.
+pub const PIPE_BYTES: u32 = 512 << 10;
 /// Bytes of news that an application has not read; one that reads none loses its short cuts.
 pub const LEASE_NEWS_BYTES: usize = 64 << 10;
 /// Ports for sockets that name none, of a lease's beginning; each further time twice as many as it has, at most [`LEASE_PORTS_MAX`].

@@ -51,7 +51,7 @@ fn echo(client: &Net, server: &Net, address: &str, len: usize) {
 #[test]
 fn an_application_serves_a_peer_and_connects_to_it() {
     let (lender, peer) = lender_and_peer(&wire::Options::default());
-    let (application, _lent) = application(&lender, "test");
+    let (application, _lent) = application(&lender, "test", Net::builder());
     for (ours, theirs) in [
         (LENDER.to_owned(), PEER.to_owned()),
         (format!("[{LENDER_V6}]"), format!("[{PEER_V6}]")),
@@ -64,8 +64,8 @@ fn an_application_serves_a_peer_and_connects_to_it() {
 #[test]
 fn applications_share_an_address_and_reach_each_other() {
     let (lender, peer) = lender_and_peer(&wire::Options::default());
-    let (first, _first) = application(&lender, "first");
-    let (second, _second) = application(&lender, "second");
+    let (first, _first) = application(&lender, "first", Net::builder());
+    let (second, _second) = application(&lender, "second", Net::builder());
     let own = first
         .tcp()
         .listen((LENDER.parse::<IpAddr>().unwrap(), 80))
@@ -90,7 +90,7 @@ fn applications_share_an_address_and_reach_each_other() {
 #[test]
 fn one_application_has_a_port_in_both_families() {
     let (lender, peer) = lender_and_peer(&wire::Options::default());
-    let (application, _lent) = application(&lender, "both");
+    let (application, _lent) = application(&lender, "both", Net::builder());
     let listeners =
         [(Domain::V4, "0.0.0.0:80"), (Domain::V6, "[::]:80")].map(|(domain, address)| {
             let listener = Socket::new(&application, domain, Kind::Stream).unwrap();
@@ -115,7 +115,7 @@ fn one_application_has_a_port_in_both_families() {
 #[test]
 fn ports_come_as_they_are_needed() {
     let (lender, peer) = lender_and_peer(&wire::Options::default());
-    let (application, lent) = application(&lender, "many");
+    let (application, lent) = application(&lender, "many", Net::builder());
     let listener = peer
         .tcp()
         .listen((PEER.parse::<IpAddr>().unwrap(), 80))
@@ -154,7 +154,7 @@ fn ports_come_as_they_are_needed() {
 #[test]
 fn datagrams_pass_whole_and_in_fragments() {
     let (lender, peer) = lender_and_peer(&wire::Options::default());
-    let (application, _lent) = application(&lender, "datagrams");
+    let (application, _lent) = application(&lender, "datagrams", Net::builder());
     for (ours, theirs) in [(LENDER, PEER), (LENDER_V6, PEER_V6)] {
         let address = |ip: &str, port| SocketAddr::new(ip.parse().unwrap(), port);
         let ours = application.udp().bind(address(ours, 53)).unwrap();
@@ -180,7 +180,7 @@ fn datagrams_pass_whole_and_in_fragments() {
 #[test]
 fn an_idle_application_takes_little_memory() {
     let (lender, _peer) = lender_and_peer(&wire::Options::default());
-    let (idle, lent) = application(&lender, "idle");
+    let (idle, lent) = application(&lender, "idle", Net::builder());
     let _listener = idle.tcp().listen("0.0.0.0:80").unwrap();
     // fstat(2): what a file has of memory, in units of 512 bytes.
     let taken = |file| u64::try_from(rustix::fs::fstat(file).unwrap().st_blocks).unwrap() * 512;
@@ -193,7 +193,7 @@ fn an_idle_application_takes_little_memory() {
 fn what_a_lease_had_is_free_after_it() {
     let (lender, peer) = lender_and_peer(&wire::Options::default());
     for round in 0..20 {
-        let (application, lent) = application(&lender, "brief");
+        let (application, lent) = application(&lender, "brief", Net::builder());
         let listener = application.tcp().listen("0.0.0.0:80").unwrap();
         let mut client = peer
             .tcp()

@@ -238,7 +238,7 @@ fn seed() -> u64 {
 fn scribbles_harm_only_the_application_that_makes_them() {
     let seed = seed();
     let (lender, peer) = lender_and_peer(&wire::Options::default());
-    let (honest, honest_lent) = application(&lender, "honest");
+    let (honest, honest_lent) = application(&lender, "honest", Net::builder());
     let lent = lender.lend("", "hostile").unwrap();
     let ports = lent.terms().ports;
     let listener = honest.tcp().listen("0.0.0.0:443").unwrap();

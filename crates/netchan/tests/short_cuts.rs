@@ -1,67 +1,24 @@
 //! Two applications of one lender, joined by a short cut as a daemon joins them. All in one process; what crosses, crosses as between two.
 
+#[allow(dead_code)] // the other tests need all of it
+mod joined_leases;
 mod lease_service;
 
 use std::{
-    io::{IoSlice, Read, Write},
-    mem::MaybeUninit,
+    io::{Read, Write},
     thread,
     time::Duration,
 };
 
+use joined_leases::{join, piped};
 use lease_service::{LENDER, LENDER_V6, application, lender_and_peer, pattern};
-use netchan::{
-    Lent, Net, PairEnd,
-    link::{
-        lease::{News, PEER_FILES, PeerPorts},
-        wire,
-    },
-    tap,
-};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-
-fn ports(lent: &Lent) -> PeerPorts {
-    let (bindings, ranges) = lent.ports();
-    PeerPorts {
-        bindings,
-        shared: Vec::new(),
-        ranges,
-    }
-}
-
-fn tell(lent: &Lent, news: &News, files: &[std::os::fd::BorrowedFd<'_>]) {
-    let text = serde_json::to_vec(news).unwrap();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PEER_FILES))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    assert!(files.is_empty() || control.push(SendAncillaryMessage::ScmRights(files)));
-    let text = [IoSlice::new(&text)];
-    sendmsg(lent.news(), &text, &mut control, SendFlags::NOSIGNAL).unwrap();
-    lent.ring();
-}
-
-fn join(one: &Lent, other: &Lent) {
-    let [ours, theirs] = one.pair(other, 1).unwrap();
-    let meets = |of: &Lent, end: &PairEnd, met: &Lent| {
-        let news = News::Peer(Box::new(end.terms(ports(met))));
-        tell(of, &news, &end.files());
-    };
-    meets(other, &theirs, one);
-    meets(one, &ours, other);
-}
+use netchan::{Lent, Net, link::wire, tap};
 
 /// Packets that the lender has carried between leases.
 fn carried(lender: &Net) -> u64 {
     let leases = lender.show("leases").unwrap();
     let all = leases.as_array().unwrap().iter();
     all.map(|lease| lease["packets_in"].as_u64().unwrap()).sum()
-}
-
-/// Connections whose text went by pipes.
-fn piped(net: &Net) -> u64 {
-    let counters = net.show("counters").unwrap();
-    let all = counters.as_array().unwrap().iter();
-    let mut piped = all.filter(|counter| counter["name"] == "tcp_piped");
-    piped.next().unwrap()["value"].as_u64().unwrap()
 }
 
 /// Bytes both ways over one connection.
@@ -90,8 +47,8 @@ fn echo(client: &Net, server: &Net, address: &str, len: usize) {
 /// A port that is bound before the applications are joined.
 fn joined() -> (Net, [(Net, std::sync::Arc<Lent>); 2]) {
     let (lender, _peer) = lender_and_peer(&wire::Options::default());
-    let (client, one) = application(&lender, "client");
-    let (server, other) = application(&lender, "server");
+    let (client, one) = application(&lender, "client", Net::builder());
+    let (server, other) = application(&lender, "server", Net::builder());
     for address in [format!("{LENDER}:90"), format!("[{LENDER_V6}]:90")] {
         drop(server.tcp().listen(&*address).unwrap());
     }

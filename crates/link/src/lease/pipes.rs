@@ -20,7 +20,7 @@ use netchan_base::locks;
 use percore::{
     edge::{Bell, Notice},
     lock::{Mutex, mutex},
-    pipe::{End, Label, Pipes},
+    pipe::{End, Label, Look, Pipes},
 };
 
 use super::{Holding, Transport};
@@ -230,8 +230,7 @@ struct Streams {
 struct Piped {
     slot: u32,
     stream: Stream,
-    moved: [usize; 2],
-    said: u64,
+    seen: Look,
 }
 
 impl PipePeer {
@@ -279,8 +278,7 @@ impl PipePeer {
         self.streams.lock().all.push(Piped {
             slot,
             stream,
-            moved: [0; 2],
-            said: 0,
+            seen: Look::default(),
         });
         self.tell();
         let listed = Listed {
@@ -301,9 +299,8 @@ impl PipePeer {
     pub(super) fn look(&self, mut tell: impl FnMut((SocketAddr, SocketAddr))) {
         let mut streams = self.streams.lock();
         for piped in &mut streams.all {
-            let now = (self.pipes.moved(piped.slot), self.pipes.said(piped.slot));
-            if now != (piped.moved, piped.said) {
-                (piped.moved, piped.said) = now;
+            if let Some(now) = self.pipes.look(piped.slot, &piped.seen) {
+                piped.seen = now;
                 tell((piped.stream.local, piped.stream.remote));
             }
         }

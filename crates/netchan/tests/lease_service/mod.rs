@@ -3,7 +3,7 @@
 use std::{os::fd::OwnedFd, sync::Arc, thread};
 
 use netchan::{
-    Lent, Net,
+    Builder, Lent, Net,
     link::{
         lease::{Answer, LeasedLink, MESSAGE_MAX, Options, Request},
         wire,
@@ -36,7 +36,7 @@ pub fn lender_and_peer(options: &wire::Options) -> (Net, Net) {
 }
 
 /// An application with a lease, whose requests a thread answers as a daemon does. The lease ends with the application.
-pub fn application(lender: &Net, name: &str) -> (Net, Arc<Lent>) {
+pub fn application(lender: &Net, name: &str, builder: Builder) -> (Net, Arc<Lent>) {
     let lent = Arc::new(lender.lend("", name).unwrap());
     let flags = SocketFlags::CLOEXEC;
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
@@ -49,7 +49,7 @@ pub fn application(lender: &Net, name: &str) -> (Net, Arc<Lent>) {
     }
     files.push(far);
     let link = LeasedLink::adopt(files, &Options::default()).unwrap();
-    let net = Net::builder().link_with(Box::new(link)).start().unwrap();
+    let net = builder.link_with(Box::new(link)).start().unwrap();
     (net, lent)
 }
 

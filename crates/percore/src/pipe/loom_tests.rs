@@ -59,7 +59,8 @@ fn bytes_come_out_in_order() {
         let writer = thread::spawn(move || {
             let mut left = &b"abc"[..];
             while !left.is_empty() {
-                let n = tx.stage_bytes(left);
+                tx.restart(1);
+                let n = tx.stage_bytes(&left[..1]);
                 tx.publish();
                 left = &left[n..];
                 if n == 0 {

@@ -43,6 +43,9 @@ const ENDED: u32 = 1 << 1;
 /// It waits for room.
 const WAITS: u32 = 1 << 2;
 
+/// A ring that was read as it was written goes on at its beginning after so many bytes: less than a cache of the first level holds, for both directions.
+const RESTART: usize = 8 << 10;
+
 /// Most slots, and bytes of a ring.
 const SLOTS_MAX: u32 = 1024;
 const BYTES_MAX: u32 = 1 << 22;
@@ -123,6 +126,15 @@ const fn other(side: Which) -> Which {
         Which::Maker => Which::Mapper,
         Which::Mapper => Which::Maker,
     }
+}
+
+/// What a look at a slot saw; of none yet: [`Look::default`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// How much the other side has written, and how much taken: indices that wrap.
+    written: usize,
+    taken: usize,
+    said: [u32; 2],
 }
 
 /// One side's view of the pipes between two processes.
@@ -256,28 +268,28 @@ impl Pipes {
         self.word(self.layout.line(slot, side) + STATE)
     }
 
-    /// How much the other side has written to a slot and taken from it, as indices that wrap: others each time that it has. 0 for a slot that there is not.
+    /// What the other side has done in a slot since a look whose answer was `before`, if this side has not seen it yet: text that it has written and that
+    /// was not read, room that it has made and that is waited for, what it has said. `None`: nothing.
     #[inline]
-    pub fn moved(&self, slot: u32) -> [usize; 2] {
+    pub fn look(&self, slot: u32, before: &Look) -> Option<Look> {
         if slot >= self.layout.slots {
-            return [0; 2];
+            return None;
         }
-        let written = self.index(slot, other(self.side), 0);
-        let taken = self.index(slot, self.side, LINE);
-        // Relaxed: hints; who reads or writes the ring looks again.
-        [written, taken].map(|index| index.load(Ordering::Relaxed))
-    }
-
-    /// What the other side has said of a slot beside text: another number each time.
-    #[inline]
-    pub fn said(&self, slot: u32) -> u64 {
-        if slot >= self.layout.slots {
-            return 0;
-        }
-        let line = self.layout.line(slot, other(self.side));
-        // Relaxed: hints, too.
-        let [state, flags] = [STATE, FLAGS].map(|at| self.word(line + at).load(Ordering::Relaxed));
-        u64::from(state) << 32 | u64::from(flags)
+        let (near, far) = (self.side, other(self.side));
+        // Relaxed, here and below: hints; who reads or writes the ring looks again.
+        let index = |side, line| self.index(slot, side, line).load(Ordering::Relaxed);
+        let word = |side, at| {
+            let word = self.word(self.layout.line(slot, side) + at);
+            word.load(Ordering::Relaxed)
+        };
+        let now = Look {
+            written: index(far, 0),
+            taken: index(near, LINE),
+            said: [word(far, STATE), word(far, FLAGS)],
+        };
+        let is_unread = now.written != before.written && now.written != index(far, LINE);
+        let is_awaited = now.taken != before.taken && word(near, FLAGS) & WAITS != 0;
+        (is_unread || is_awaited || now.said != before.said).then_some(now)
     }
 
     /// Offers a stream; `None`: all slots are in use. The other side hears of it with the next [`post`](Self::post).
@@ -343,11 +355,12 @@ impl Pipes {
     fn clear_ring(&self, slot: u32, side: Which) {
         self.clear_flags(slot);
         let at = self.layout.ring_at(slot, side);
-        // A ring's header: two lines with an index, and a word that says that the end is gone.
+        // A ring's header: two lines with an index, a word that says that the end is gone, and an index again.
         for line in [0, LINE] {
-            self.word64(at + line).store(0, Ordering::Relaxed);
-            self.word64(at + line + size_of::<u64>())
-                .store(0, Ordering::Relaxed);
+            for word in 0..3 {
+                let word = self.word64(at + line + word * size_of::<u64>());
+                word.store(0, Ordering::Relaxed);
+            }
         }
     }
 
@@ -391,6 +404,7 @@ impl Pipes {
             writer: writer.ok()?,
             reader: reader.ok()?,
             flags: 0,
+            is_staged: false,
             claim,
         })
     }
@@ -424,6 +438,8 @@ pub struct End {
     reader: Consumer<u8>,
     /// What we have said of the text that we send.
     flags: u32,
+    /// Text was written, and not published yet.
+    is_staged: bool,
     /// Last: the rings' ends write when they are dropped, and the slot is free after it.
     claim: Claim,
 }
@@ -526,12 +542,17 @@ impl End {
         if self.flags & WAITS != 0 {
             self.say(self.flags & !WAITS);
         }
+        if !self.is_staged {
+            self.writer.restart(RESTART);
+            self.is_staged = true;
+        }
         self.writer.stage_bytes(bytes)
     }
 
     /// Shows what was written. [`Pipes::post`] is to follow.
     #[inline]
     pub fn publish(&mut self) {
+        self.is_staged = false;
         self.writer.publish();
     }
 
@@ -556,7 +577,7 @@ impl End {
         self.reader.copy_bytes(skip, into)
     }
 
-    /// Takes `n` bytes that were seen. True: the other side waits for room, so [`Pipes::post`] is to follow.
+    /// Takes `n` bytes, or as many as there are. True: the other side waits for room, so [`Pipes::post`] is to follow.
     #[inline]
     pub fn take(&mut self, n: usize) -> bool {
         self.reader.drop_bytes(n);

@@ -1,27 +1,71 @@
 //! Rings of bytes: text goes in and comes out by whole runs.
+//!
+//! A producer that finds the ring empty may go on at its beginning ([`Producer::restart`]), and says from where: so text that is read as it comes runs over the
+//! same few lines and pages of a large ring again and again. Each end counts on as if the rest of the ring had been filled and read.
 
 use super::{Consumer, Producer, memory::Slot};
 use crate::sync::Ordering;
 
+/// Where the lap that `index` is in ends.
+const fn lap_end(index: usize, mask: usize) -> usize {
+    (index | mask).wrapping_add(1)
+}
+
 impl Producer<u8> {
+    /// The consumer's index: the other side of the last restart, where it has taken all up to that.
+    #[inline]
+    fn far(&self) -> usize {
+        // pairs with Release in Consumer::release
+        let head = self.place.header().consumer.index.load(Ordering::Acquire);
+        // Relaxed: our own.
+        let left_at = self.place.header().producer.left_at.load(Ordering::Relaxed);
+        match head == left_at && head & self.place.mask != 0 {
+            true => lap_end(head, self.place.mask),
+            false => head,
+        }
+    }
+
+    /// Looks at the consumer's index; the room there is.
+    #[inline]
+    fn look(&mut self) -> usize {
+        let head = self.far();
+        // As in `refresh`: anything else is an index that it made up.
+        if self.tail.wrapping_sub(head) <= self.tail.wrapping_sub(self.head) {
+            self.head = head;
+        } else {
+            self.corrupt = true;
+        }
+        self.cached_room()
+    }
+
     /// Bytes that can be written, as the consumer says now. The copy of its index stays what it was.
     #[inline]
     pub fn free(&self) -> usize {
-        // pairs with Release in Consumer::release
-        let head = self.place.header().consumer.index.load(Ordering::Acquire);
-        let (used, known) = (
-            self.tail.wrapping_sub(head),
-            self.tail.wrapping_sub(self.head),
-        );
-        // As in `refresh`.
-        self.capacity() - used.min(known)
+        let used = self.tail.wrapping_sub(self.far());
+        self.capacity() - used.min(self.tail.wrapping_sub(self.head))
+    }
+
+    /// Goes on at the ring's beginning, if it is past its first `past` bytes, and all that was written was published and taken.
+    pub fn restart(&mut self, past: usize) {
+        if self.tail & self.place.mask < past.max(1) || self.look() < self.capacity() {
+            return;
+        }
+        let side = &self.place.header().producer;
+        // Relaxed: the index is published behind it.
+        side.left_at.store(self.tail, Ordering::Relaxed);
+        self.tail = lap_end(self.tail, self.place.mask);
+        self.head = self.tail;
     }
 
     /// Writes as many of `bytes` as there is room for, without telling the consumer ([`publish`](Self::publish)); how many.
     #[inline]
     pub fn stage_bytes(&mut self, bytes: &[u8]) -> usize {
-        let n = bytes.len().min(self.room_for(bytes.len()));
-        let mut left = bytes.get(..n).unwrap_or_default();
+        let mut room = self.cached_room();
+        if room < bytes.len() {
+            room = self.look();
+        }
+        let mut left = bytes.get(..room.min(bytes.len())).unwrap_or_default();
+        let n = left.len();
         while !left.is_empty() {
             let run = self.place.run(self.tail, left.len());
             let (now, rest) = left.split_at(run.len());
@@ -34,17 +78,40 @@ impl Producer<u8> {
 }
 
 impl Consumer<u8> {
+    /// The producer's index, and where the next byte is: elsewhere than where we stopped, if the producer has gone on at the ring's beginning since.
+    #[inline]
+    fn far(&self) -> (usize, usize) {
+        // pairs with Release in Producer::publish
+        let tail = self.place.header().producer.index.load(Ordering::Acquire);
+        let (head, mask) = (self.head, self.place.mask);
+        // Relaxed: written before the index.
+        let left_at = self.place.header().producer.left_at.load(Ordering::Relaxed);
+        match tail != head && left_at == head && head & mask != 0 {
+            true => (tail, lap_end(head, mask)),
+            false => (tail, head),
+        }
+    }
+
+    /// Looks at the producer's index; the bytes there are.
+    #[inline]
+    fn look(&mut self) -> usize {
+        let (tail, head) = self.far();
+        let (before, now) = (self.tail.wrapping_sub(self.head), tail.wrapping_sub(head));
+        // As in `refresh`: anything else is an index that it made up. It restarts an empty ring alone.
+        if now < before || now > self.capacity() || (head != self.head && before > 0) {
+            self.corrupt = true;
+            return before;
+        }
+        (self.tail, self.head) = (tail, head);
+        now
+    }
+
     /// Bytes that wait, as the producer says now. The copy of its index stays what it was.
     #[inline]
     pub fn waiting(&self) -> usize {
-        // pairs with Release in Producer::publish
-        let tail = self.place.header().producer.index.load(Ordering::Acquire);
-        let (before, now) = (
-            self.tail.wrapping_sub(self.head),
-            tail.wrapping_sub(self.head),
-        );
-        // As in `refresh`: anything else is an index that it made up.
-        match before <= now && now <= self.capacity() {
+        let (tail, head) = self.far();
+        let (before, now) = (self.tail.wrapping_sub(self.head), tail.wrapping_sub(head));
+        match before <= now && now <= self.capacity() && (head == self.head || before == 0) {
             true => now,
             false => before,
         }
@@ -56,7 +123,7 @@ impl Consumer<u8> {
         let wanted = skip.saturating_add(into.len());
         let mut there = self.tail.wrapping_sub(self.head);
         if there < wanted {
-            there = self.refresh();
+            there = self.look();
         }
         let n = there.saturating_sub(skip).min(into.len());
         let mut left = into.get_mut(..n).unwrap_or_default();
@@ -71,10 +138,13 @@ impl Consumer<u8> {
         n
     }
 
-    /// Gives the room of the oldest `n` bytes back, or of as many as were there at the last look.
+    /// Gives the room of the oldest `n` bytes back, or of as many as there are.
     #[inline]
     pub fn drop_bytes(&mut self, n: usize) {
-        let there = self.tail.wrapping_sub(self.head);
+        let mut there = self.tail.wrapping_sub(self.head);
+        if there < n {
+            there = self.look();
+        }
         self.head = self.head.wrapping_add(n.min(there));
         self.release();
     }

@@ -16,6 +16,8 @@ pub(super) struct Side {
     pub index: AtomicUsize,
     /// Not 0 once the end was dropped. Not a bool: a hostile peer may write any bytes.
     pub gone: AtomicU32,
+    /// The producer's, of a ring of bytes: from which index it went on at the ring's beginning; 0: it has not yet (`ring::bytes`).
+    pub left_at: AtomicUsize,
 }
 
 /// The start of every ring: all zero is an empty one.
@@ -32,6 +34,7 @@ impl Header {
             CachePadded::new(Side {
                 index: AtomicUsize::new(0),
                 gone: AtomicU32::new(0),
+                left_at: AtomicUsize::new(0),
             })
         };
         Self {

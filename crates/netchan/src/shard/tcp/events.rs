@@ -54,6 +54,9 @@ impl Shard {
             if let Some(listener) = socket.listener().filter(|_| !was_open) {
                 self.handshake_done(listener, number);
             }
+            if self.has_pipes {
+                self.tcp_accept_pipes(number); // the offer may have come ahead of the last segment
+            }
         }
         if events.contains(Events::PEER_CLOSED) {
             ready = ready | Readiness::READABLE | Readiness::READ_HANGUP;

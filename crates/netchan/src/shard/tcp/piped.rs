@@ -244,7 +244,7 @@ impl Shard {
     }
 
     /// Takes the pipes that the peer has offered for a connection, if it has.
-    fn tcp_accept_pipes(&mut self, number: u32) {
+    pub(super) fn tcp_accept_pipes(&mut self, number: u32) {
         let Some(socket) = self.tcp.get(number) else {
             return;
         };
@@ -364,13 +364,13 @@ impl Shard {
             return Ok(self.tcp_peek_piped(number, to, parts));
         }
         let mut taken = self.tcp_take_text(number, to, parts.before);
-        if taken == parts.before && parts.piped > 0 {
-            let piped = self.tcp_take_piped(number, to, parts.piped);
-            taken += piped;
-            let has_mark = |socket: &TcpSocket| socket.connection.urgent_remaining().is_some();
-            if piped == parts.piped && !self.tcp.get(number).is_some_and(has_mark) {
-                taken += self.tcp_take_text(number, to, parts.behind);
-            }
+        if taken == parts.before {
+            taken += self.tcp_take_piped(number, to, parts.piped);
+        }
+        let has_mark = |socket: &TcpSocket| socket.connection.urgent_remaining().is_some();
+        let is_ahead = taken < parts.before + parts.piped;
+        if !is_ahead && !self.tcp.get(number).is_some_and(has_mark) {
+            taken += self.tcp_take_text(number, to, parts.behind);
         }
         if let Some(socket) = self.tcp.get_mut(number) {
             socket.drop_pipes_if_over();

@@ -1,0 +1,63 @@
+//! What a daemon does that joins two applications by a short cut.
+
+use std::{fs::File, io::IoSlice, mem::MaybeUninit};
+
+use netchan::{
+    Lent, Net, PairEnd,
+    link::lease::{News, PEER_FILES, PeerPorts},
+};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+fn ports(lent: &Lent) -> PeerPorts {
+    let (bindings, ranges) = lent.ports();
+    PeerPorts {
+        bindings,
+        shared: Vec::new(),
+        ranges,
+    }
+}
+
+fn tell(lent: &Lent, news: &News, files: &[std::os::fd::BorrowedFd<'_>]) {
+    let text = serde_json::to_vec(news).unwrap();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PEER_FILES))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(files.is_empty() || control.push(SendAncillaryMessage::ScmRights(files)));
+    let text = [IoSlice::new(&text)];
+    sendmsg(lent.news(), &text, &mut control, SendFlags::NOSIGNAL).unwrap();
+    lent.ring();
+}
+
+/// Joins two applications, each of which learns the other one's ports. The file of their pipes.
+pub fn join(one: &Lent, other: &Lent) -> File {
+    let [ours, theirs] = one.pair(other, 1).unwrap();
+    let meets = |of: &Lent, end: &PairEnd, met: &Lent| {
+        let news = News::Peer(Box::new(end.terms(ports(met))));
+        tell(of, &news, &end.files());
+    };
+    meets(other, &theirs, one);
+    meets(one, &ours, other);
+    let [.., pipes] = ours.files();
+    File::from(pipes.try_clone_to_owned().unwrap())
+}
+
+/// Tells the other one of the ports that an application has now, as a daemon does of each change.
+pub fn tell_ports(of: &Lent, other: &Lent) {
+    let news = News::Ports {
+        pair: 1,
+        ports: ports(of),
+    };
+    tell(other, &news, &[]);
+}
+
+/// Connections whose text went by pipes.
+pub fn piped(net: &Net) -> u64 {
+    counter(net, "tcp_piped")
+}
+
+/// One of a stack's counters.
+pub fn counter(net: &Net, name: &str) -> u64 {
+    let counters = net.show("counters").unwrap();
+    let all = counters.as_array().unwrap().iter();
+    let mut found = all.filter(|counter| counter["name"] == name);
+    found.next().unwrap()["value"].as_u64().unwrap()
+}
