@@ -510,10 +510,10 @@ impl Shard {
         let was_open = piped.outward == Outward::Open;
         let is_held = piped.allowance.is_some();
         if was_open && !piped.is_open(is_held, SeqNum(0)) {
-            events = events | Events::WRITABLE;
+            events |= Events::WRITABLE;
         }
         if piped.outward == Outward::Open && piped.pipe.end.waits_for_room() && piped.has_room() {
-            events = events | Events::WRITABLE;
+            events |= Events::WRITABLE;
         }
         if socket.read_shut {
             let there = piped.pipe.end.readable();
@@ -522,7 +522,7 @@ impl Shard {
             }
         }
         if socket.parts().all() > 0 {
-            events = events | Events::READABLE;
+            events |= Events::READABLE;
         } else {
             socket.drop_pipes_if_over();
         }
