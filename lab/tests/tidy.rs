@@ -130,6 +130,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
                 "numbers",
                 &[
                     "asked",
+                    "crossing",
                     "instances",
                     "numbers",
                     "orphan",
@@ -156,6 +157,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
                     "epoll",
                     "fast_open",
                     "interfaces",
+                    "letters",
                     "messages",
                     "options",
                     "poll",

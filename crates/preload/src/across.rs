@@ -3,13 +3,13 @@
 //! Reading, writing, waiting and closing are the kernel's. Names, the family, options below the socket's own, and accepting are answered here, by what the
 //! descriptor's name says, in any process that has this library.
 
-use std::{io, mem::MaybeUninit, os::fd::BorrowedFd, ptr};
+use std::{io, mem::MaybeUninit, net::SocketAddr, os::fd::BorrowedFd, ptr};
 
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use netchan::socket::options::parse;
 
 use crate::{
-    address, buffers, edge,
+    address, buffers, crossing, edge,
     errno::{self, fail},
     line::{self, Said, VALUE_MAX, Wish},
     numbers, real,
@@ -33,6 +33,7 @@ pub unsafe fn name(
             (false, _) => name.local,
             (true, Role::Connection) => name.peer,
             (true, Role::Listener) => return fail(libc::ENOTCONN),
+            (true, Role::Datagrams) => peer_of_datagrams(fd, &name)?,
         };
         if pointer.is_null() || len.is_null() {
             return fail(libc::EFAULT);
@@ -40,6 +41,15 @@ pub unsafe fn name(
         // SAFETY: the caller's.
         unsafe { address::write(wanted, name.domain, pointer, len) }
     }))
+}
+
+/// This process may have connected it since.
+fn peer_of_datagrams(fd: c_int, name: &Name) -> io::Result<SocketAddr> {
+    let peer = match crossing::get(fd) {
+        Some(crossing) => crossing.peer(),
+        None => Some(name.peer).filter(|peer| peer.port() != 0),
+    };
+    peer.ok_or_else(|| errno::error(libc::ENOTCONN))
 }
 
 /// listen(2) where the kernel has refused: once more on a listener is no error. False: `fd` is none.
@@ -163,6 +173,8 @@ pub unsafe fn option(
     let fact = sys::fact_asked(level, name)?;
     let of = share::name_of(fd)?;
     let answer = match fact {
+        Fact::Type if of.role == Role::Datagrams => libc::SOCK_DGRAM,
+        Fact::Protocol if of.role == Role::Datagrams => libc::IPPROTO_UDP,
         Fact::Type => libc::SOCK_STREAM,
         Fact::Family => address::family(of.domain),
         Fact::Protocol => libc::IPPROTO_TCP,

@@ -131,6 +131,7 @@ mod stdio;
 
 // Numbers.
 mod asked;
+mod crossing;
 mod instances;
 mod numbers;
 mod orphan;
@@ -158,6 +159,7 @@ mod endpoint;
 mod epoll;
 mod fast_open;
 mod interfaces;
+mod letters;
 mod messages;
 mod options;
 mod poll;

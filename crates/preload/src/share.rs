@@ -1,11 +1,12 @@
-//! What stands at the number of a stream that several processes hold: one end of a pair of UNIX sockets.
+//! What stands at the number of a socket that several processes hold: one end of a pair of UNIX sockets.
 //!
-//! A stream of netchan's lives on the heap of the process that has the stack; other processes can have a descriptor of the kernel's alone. They share
+//! A socket of netchan's lives on the heap of the process that has the stack; other processes can have a descriptor of the kernel's alone. They share
 //! one end of a pair, whose other end stays with that process. The kernel counts its holders, through fork, exec, dup and SCM_RIGHTS, and when the last
 //! of them goes the other end learns it.
 //!
 //! Of a connection it is a pair of streams: bytes go through it as they would through the connection. Of a listener it is a pair that keeps messages
-//! apart: each message is one accepted connection, its name as the text and its descriptor beside it. All that have the listener take from one queue.
+//! apart: each message is one accepted connection, its name as the text and its descriptor beside it. All that have the listener take from one queue. Of a
+//! datagram socket it is such a pair, too, and each message a datagram behind a head (`netchan::relay::letter`).
 //!
 //! The shared end has an abstract name that says what it stands for, since a program that came by it through exec knows nothing else of it.
 
@@ -32,6 +33,7 @@ use crate::{locks, sys};
 pub enum Role {
     Connection,
     Listener,
+    Datagrams,
 }
 
 /// What the name of a shared end says.
@@ -42,15 +44,17 @@ pub struct Name {
     /// What processes call it to each other (`line`).
     pub number: u64,
     pub local: SocketAddr,
-    /// Of a connection.
+    /// Of a connection; of a datagram socket port 0, if it is not connected.
     pub peer: SocketAddr,
+    /// What recvmsg(2) shall tell of datagrams, as bits.
+    pub asked: u32,
 }
 
 /// How each of these names begins; the last byte is their version.
 const MAGIC: &[u8; 8] = b"netchan\x01";
 const ADDRESS: usize = 22;
-/// Bytes of a name: magic, role, domain, number, two addresses, and what makes it the only one of its kind.
-pub const LEN: usize = MAGIC.len() + 2 + 8 + 2 * ADDRESS + 20;
+/// Bytes of a name: magic, role, domain, number, two addresses, what it is asked, and what makes it the only one of its kind.
+pub const LEN: usize = MAGIC.len() + 2 + 8 + 2 * ADDRESS + 4 + 20;
 
 /// A name's bytes.
 pub type Encoded = [u8; LEN];
@@ -67,12 +71,17 @@ impl Name {
             room.copy_from_slice(part);
         };
         put(MAGIC);
-        let is_listener = self.role == Role::Listener;
+        let role = match self.role {
+            Role::Connection => 0,
+            Role::Listener => 1,
+            Role::Datagrams => 2,
+        };
         let is_v6 = self.domain == Domain::V6;
-        put(&[u8::from(is_listener), u8::from(is_v6)]);
+        put(&[role, u8::from(is_v6)]);
         put(&self.number.to_le_bytes());
         put(&address(self.local));
         put(&address(self.peer));
+        put(&self.asked.to_le_bytes());
         put(&sys::pid().to_le_bytes());
         put(&next.to_le_bytes());
         // Process ids repeat, also beside each other in several namespaces.
@@ -88,17 +97,21 @@ impl Name {
         let ([role, domain], rest) = rest.split_first_chunk()?;
         let (number, rest) = rest.split_first_chunk()?;
         let (local, rest) = rest.split_first_chunk()?;
-        let (peer, _) = rest.split_first_chunk()?;
+        let (peer, rest) = rest.split_first_chunk()?;
+        let (asked, _) = rest.split_first_chunk()?;
+        let role = match role {
+            0 => Role::Connection,
+            1 => Role::Listener,
+            2 => Role::Datagrams,
+            _ => return None,
+        };
         (magic == MAGIC).then(|| Self {
-            role: if *role == 0 {
-                Role::Connection
-            } else {
-                Role::Listener
-            },
+            role,
             domain: if *domain == 0 { Domain::V4 } else { Domain::V6 },
             number: u64::from_le_bytes(*number),
             local: of_bytes(local),
             peer: of_bytes(peer),
+            asked: u32::from_le_bytes(*asked),
         })
     }
 }
@@ -136,7 +149,7 @@ fn of_bytes(bytes: &[u8; ADDRESS]) -> SocketAddr {
 pub fn pair(role: Role) -> io::Result<(OwnedFd, Own)> {
     let kind = match role {
         Role::Connection => SocketType::STREAM,
-        Role::Listener => SocketType::SEQPACKET,
+        Role::Listener | Role::Datagrams => SocketType::SEQPACKET,
     };
     let (shared, ours) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
     set_nonblocking(ours.as_fd(), true)?;

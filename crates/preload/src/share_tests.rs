@@ -12,7 +12,7 @@ fn names() -> Vec<Name> {
         "[::]:0",
         "[::ffff:10.0.0.1]:7",
     ];
-    for role in [Role::Connection, Role::Listener] {
+    for role in [Role::Connection, Role::Listener, Role::Datagrams] {
         for domain in [Domain::V4, Domain::V6] {
             for (local, peer) in addresses.iter().zip(addresses.iter().rev()) {
                 let (local, peer) = (local.parse().unwrap(), peer.parse().unwrap());
@@ -22,6 +22,7 @@ fn names() -> Vec<Name> {
                     number: u64::MAX - 1,
                     local,
                     peer,
+                    asked: 0x8000_0001,
                 });
             }
         }

@@ -5,7 +5,9 @@ use std::io;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use netchan::socket::Kind;
 
-use crate::{across, decide, edge, endpoint, numbers, options, process, real, serve, state};
+use crate::{
+    across, decide, edge, endpoint, letters, numbers, options, process, real, serve, state,
+};
 
 /// socket(2).
 ///
@@ -89,7 +91,11 @@ pub unsafe extern "C-unwind" fn connect(
     // SAFETY: the caller's.
     let served = serve::serve_int(fd, |live| unsafe { endpoint::connect(live, address, len) });
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::CONNECT.get())(fd, address, len) })
+    let across = || unsafe { letters::connect(fd, address, len) };
+    // SAFETY: the caller's.
+    served
+        .or_else(across)
+        .unwrap_or_else(|| unsafe { (real::CONNECT.get())(fd, address, len) })
 }
 
 /// accept(2).
@@ -260,7 +266,9 @@ pub unsafe extern "C-unwind" fn setsockopt(
         // SAFETY: the caller's.
         unsafe { options::set(live, level, name, value, len) }
     });
-    if let Some(result) = served {
+    // SAFETY: the caller's.
+    let across = || unsafe { letters::set_option(fd, (level, name), value, len) };
+    if let Some(result) = served.or_else(across) {
         return result;
     }
     if !state::SOCKETS.is_vacant(fd)
