@@ -59,10 +59,10 @@
 //!
 //! # What is different from the kernel's sockets
 //!
-//! * **fork.** The stack stays with the process that started it. Connections and listeners that a forked child inherits serve it, too, and what it becomes by exec: they
+//! * **fork.** The stack stays with the process that started it. Connections, listeners and datagram sockets that a forked child inherits serve it, too, and what it becomes by exec: they
 //!   are the kernel's to all processes from the first use on, which this one's stack carries (`share`, `relay`). Differences are then: no MSG_OOB, TCP_INFO and getsockopt below
-//!   SOL_SOCKET; a peer's reset is the end of the stream to those that read; a program that came by one through exec sets no options of it. A child's new sockets are the kernel's.
-//!   Other sockets answer EBADF in a child (poll: POLLNVAL): datagram sockets, streams without a peer, and what an inherited epoll instance watches if one of these is among it. The first use
+//!   SOL_SOCKET; a peer's reset is the end of the stream to those that read; a program that came by one through exec sets no options of it; of a datagram socket what `docs/decisions/0021` lists. A child's new sockets are the kernel's.
+//!   Other sockets answer EBADF in a child (poll: POLLNVAL): ping sockets, datagram sockets without a port, streams without a peer, and what an inherited epoll instance watches if one of these is among it. The first use
 //!   says so on the standard error (where that is /dev/null by now, on the file or terminal that it was when the stack started). A child that asks again and again waits for its answer, up to a
 //!   second, and poll does not report the socket any more.
 //!   Where the stack's own process ends, or becomes another program, after it has served, it says so, and what children hold ends. Descriptors that vfork and posix_spawn pass on are plain unconnected
