@@ -88,7 +88,7 @@ pub struct Arguments {
     /// Make 127.0.0.0/8 and ::1 the program's own, on its stack: for programs that talk to themselves
     #[arg(long)]
     pub loopback: bool,
-    /// Keep the stack in this process, and answer the program's calls about TCP sockets from here: for servers that go into the background, and as
+    /// Keep the stack in this process, and answer the program's calls about its sockets from here: for servers that go into the background, and as
     /// always for programs that make their system calls themselves (static ones, Go's)
     #[arg(long)]
     pub supervise: bool,
@@ -153,6 +153,14 @@ pub fn run(arguments: &Arguments, log: &log::Flags) -> Outcome {
         command.env_remove(name); // what an outer `netchan run` had asked for
     }
     if means == Means::Supervision || arguments.supervise {
+        // Without the library its datagram sockets are the kernel's.
+        if means == Means::Preload
+            && let Ok(list) = library().and_then(|library| preload(&library))
+        {
+            command
+                .env("LD_PRELOAD", list)
+                .env(environment::SUPERVISED, std::process::id().to_string());
+        }
         return supervised::run(supervised::Plan {
             command,
             settings,
@@ -336,12 +344,13 @@ pub fn builder(settings: &[Setting]) -> Result<Builder, Failure> {
 }
 
 /// Variables that tell the program's process more than options say.
-const FOR_THE_PROGRAM: [&str; 5] = [
+const FOR_THE_PROGRAM: [&str; 6] = [
     environment::OWNER,
     environment::SERVED,
     environment::DESCRIPTORS,
     environment::PROGRAM,
     environment::ANNOUNCE,
+    environment::SUPERVISED,
 ];
 
 /// The variables that the preload library reads, and the options that stand for them.

@@ -7,6 +7,7 @@
 mod connection;
 mod datagrams;
 pub mod letter;
+pub mod name;
 
 use std::{
     collections::{HashMap, HashSet},

@@ -11,8 +11,9 @@ use netchan::socket::options::parse;
 use crate::{
     address, buffers, crossing, edge,
     errno::{self, fail},
+    fork,
     line::{self, Said, VALUE_MAX, Wish},
-    numbers, real,
+    numbers, process, real,
     share::{self, Encoded, LEN, Name, Role},
     sys::{self, Fact},
 };
@@ -50,6 +51,29 @@ fn peer_of_datagrams(fd: c_int, name: &Name) -> io::Result<SocketAddr> {
         None => Some(name.peer).filter(|peer| peer.port() != 0),
     };
     peer.ok_or_else(|| errno::error(libc::ENOTCONN))
+}
+
+/// bind(2) or connect(2) (`call`) of a supervised program's UDP socket, which may be netchan's from then on; `None`: it is something else.
+///
+/// # Safety
+/// As the call's.
+pub unsafe fn supervised(
+    call: libc::c_long,
+    fd: c_int,
+    pointer: *const sockaddr,
+    len: socklen_t,
+) -> Option<c_int> {
+    if !process::is_supervised() || !sys::is_udp(fd) {
+        return None;
+    }
+    Some(edge::unit(|| {
+        // SAFETY: the caller's.
+        unsafe { sys::ask_supervisor(call, fd, pointer, len) }?;
+        if crossing::look_at(fd) {
+            let _ = fork::claim(); // without it a vfork child takes the table for its own
+        }
+        Ok(())
+    }))
 }
 
 /// listen(2) where the kernel has refused: once more on a listener is no error. False: `fd` is none.

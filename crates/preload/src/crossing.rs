@@ -120,12 +120,23 @@ pub fn connected(fd: RawFd, peer: Option<SocketAddr>) {
 pub const NONE: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
+/// A number of a supervised program's, after a call that may have made it one.
+pub fn look_at(fd: RawFd) -> bool {
+    match datagrams(fd) {
+        Some(name) => {
+            put(fd, name, || Crossing::new(name));
+            true
+        }
+        None => false,
+    }
+}
+
 /// Numbers below it are looked at where a program begins.
 const INHERITED: usize = 256;
 
 /// Where a program begins that a child of the stack's process has become: whether it came by any through exec.
 pub fn inherit() -> bool {
-    if process::stack_elsewhere().is_none() {
+    if process::stack_elsewhere().is_none() && !process::is_supervised() {
         return false;
     }
     let mut numbers = [libc::pollfd {

@@ -1,6 +1,8 @@
 //! Names survive the kernel, and what has none is told from what has.
 
-use std::os::fd::AsRawFd;
+use std::{net::SocketAddrV6, os::fd::AsRawFd};
+
+use netchan::socket::Domain;
 
 use super::*;
 

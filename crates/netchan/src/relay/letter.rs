@@ -9,6 +9,9 @@ use std::{
 
 use crate::socket::{DatagramInfo, SendInfo};
 
+/// What the library of a supervised program passes behind the arguments of bind(2) and connect(2): it will put heads before datagrams.
+pub const CAN_WRITE: u64 = 0x6e65_7463_6861_6e01;
+
 /// Bytes of a letter's head; the text follows.
 pub const HEAD: usize = 96;
 

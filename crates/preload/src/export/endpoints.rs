@@ -49,7 +49,11 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: s
     // SAFETY: the caller's.
     let served = serve::ask(fd, |live| unsafe { endpoint::bind(live, address, len) });
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::BIND.get())(fd, address, len) })
+    let across = || unsafe { across::supervised(libc::SYS_bind, fd, address, len) };
+    // SAFETY: the caller's.
+    served
+        .or_else(across)
+        .unwrap_or_else(|| unsafe { (real::BIND.get())(fd, address, len) })
 }
 
 /// listen(2).
@@ -93,8 +97,11 @@ pub unsafe extern "C-unwind" fn connect(
     // SAFETY: the caller's.
     let across = || unsafe { letters::connect(fd, address, len) };
     // SAFETY: the caller's.
+    let supervised = || unsafe { across::supervised(libc::SYS_connect, fd, address, len) };
+    // SAFETY: the caller's.
     served
         .or_else(across)
+        .or_else(supervised)
         .unwrap_or_else(|| unsafe { (real::CONNECT.get())(fd, address, len) })
 }
 
