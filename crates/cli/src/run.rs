@@ -41,7 +41,7 @@ const LIBRARY: &str = "libnetchan_preload.so";
     after_help = "The program's internet sockets live in a stack inside its own process; its process number, signals, files and exit \
         status are its own. What netchan does not serve (UNIX sockets, netlink, 127.0.0.0/8 without --loopback) stays with the kernel. \
         Of a program that makes its system calls itself (a static one, Go's), and with --supervise, the stack lives in this process, which serves \
-        TCP and goes on as long as the last of what the program has started. \
+        TCP (and UDP for programs of the C library) and goes on as long as the last of what the program has started. \
         Without --link (and --config) it gets a TAP device of its own, nc0 or the next free name: the program is 10.77.0.2 and fd77::2 \
         there, this machine 10.77.0.1 and fd77::1 (10.77.1.x for nc1, and so on); with --address it is there, and this machine the first other \
         address of that network, or the --gateway. That needs root, or CAP_NET_ADMIN. With --loopback and nothing else that names a link or an address \

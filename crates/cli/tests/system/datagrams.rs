@@ -81,6 +81,9 @@ if how == 'wild':
         os.dup2(spare, 1); os.environ.pop('LD_PRELOAD')
         os.execvp('sh', ['sh', '-c', 'for i in 1 2 3 4 5 6 7 8 9; do head -c 90 /dev/urandom; head -c 5000 /dev/urandom; printf x; done'])
     os.wait(); child(serve, b'tame')
+if how == 'background':
+    if os.fork(): os._exit(0)
+    os.setsid(); serve(b'background'); sys.exit()
 sys.stdin.read()
 END
 cat > ask.py <<'END'
@@ -108,10 +111,19 @@ END
 ";
 
 fn served(how: &str, wanted: &[&str]) {
+    served_by("", how, wanted);
+}
+
+/// The stack is in the process of `netchan run`.
+fn served_supervised(how: &str, wanted: &[&str]) {
+    served_by("--supervise ", how, wanted);
+}
+
+fn served_by(option: &str, how: &str, wanted: &[&str]) {
     let output = script(
-        &format!("datagrams-{how}"),
+        &format!("datagrams{}-{how}", option.trim()),
         &format!(
-            "{PROGRAMS}\nmkfifo hold; $RUN python3 serve.py {how} < hold 2>&1 & S=$!; exec 9> hold\n\
+            "{PROGRAMS}\nmkfifo hold; ${{RUN%--}}{option}-- python3 serve.py {how} < hold 2>&1 & S=$!; exec 9> hold\n\
              python3 ask.py; $netchan show counters > counters; echo >&9; exec 9>&-\n\
              awk '$1 == \"drop_udp_of_processes\" {{ print \"dropped\", ($2 > 0) }}' counters; kill $S; wait $S"
         ),
@@ -171,6 +183,78 @@ fn a_child_serves_what_its_parent_has_closed() {
 #[test]
 fn what_is_no_datagram_is_dropped_and_counted() {
     served("wild", &["answers right tame 10.7.8.2", "dropped 1"]);
+}
+
+#[test]
+fn a_supervised_program_serves_from_the_background() {
+    served_supervised(
+        "background",
+        &["answers right background 10.7.8.2", "dropped 0"],
+    );
+}
+
+#[test]
+fn processes_of_a_supervised_program_serve_alike() {
+    served_supervised("all", &["answers right", "child parent 10.7.8.2"]);
+    served_supervised("each", &["answers right each -"]);
+    served_supervised("epoll", &["answers right epoll -"]);
+    served_supervised("six", &["answers right child -"]);
+    served_supervised("execed", &["answers right execed 10.7.8.2"]);
+    served_supervised(
+        "connected",
+        &["connected True", "answers right connected -"],
+    );
+    served_supervised("wild", &["answers right tame 10.7.8.2", "dropped 1"]);
+}
+
+#[test]
+fn a_supervised_client_connects() {
+    let output = script(
+        "datagrams-client",
+        "cat > echo.py <<'END'\n\
+import socket\n\
+s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('10.7.8.1', 9))\n\
+while True: data, peer = s.recvfrom(9); s.sendto(data, peer)\n\
+END\n\
+         python3 echo.py & E=$!; await grep -q ':0009 00000000' /proc/net/udp\n\
+         ${RUN%--}--supervise -- python3 -c 'import socket\n\
+for n in range(2):\n  \
+  s = socket.socket(type=socket.SOCK_DGRAM); s.settimeout(20)\n  \
+  if n: s.bind((\"\", 99))\n  \
+  s.connect((\"10.7.8.1\", 9)); s.send(b\"hello\"); print(s.recv(9), s.getsockname()[0], s.getpeername(), flush=True)'\n\
+         kill $E",
+    );
+    says(
+        output,
+        &[
+            "b'hello' 10.7.8.2 ('10.7.8.1', 9)",
+            "b'hello' 0.0.0.0 ('10.7.8.1', 9)",
+        ],
+    );
+}
+
+/// As it is started everywhere: it goes into the background, and its configuration says no interface.
+#[test]
+fn dnsmasq_serves_from_the_background() {
+    if Command::new("dnsmasq").arg("-v").output().is_err() {
+        return skipped_here("no dnsmasq");
+    }
+    let output = script(
+        "datagrams-dnsmasq",
+        "cat > ask.py <<'END'\n\
+import socket, struct, time\n\
+def asked(n):\n  \
+  s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(2); s.connect(('10.7.8.2', 53))\n  \
+  try: s.send(struct.pack('!6H', n, 0x100, 1, 0, 0, 0) + b'\\1x\\4test\\0\\0\\1\\0\\1'); a = s.recv(999); return a[:2] == struct.pack('!H', n) and a.endswith(bytes([1, 2, 3, 4]))\n  \
+  except OSError: return False\n\
+end = time.monotonic() + 20\n\
+while not asked(0) and time.monotonic() < end: time.sleep(0.05)\n\
+right = sum(asked(n) for n in range(50)); print('names', 'right' if right > 45 else right)\n\
+END\n\
+         ${RUN%--}--supervise -- dnsmasq -C /dev/null --address=/x.test/1.2.3.4 --no-resolv --no-hosts --user=root --pid-file=$PWD/pid & S=$!\n\
+         python3 ask.py; [ $(cut -d' ' -f4 /proc/$(cat pid)/stat) = $S ] && echo in the background; kill $(cat pid); wait $S; echo ended $?",
+    );
+    says(output, &["names right", "in the background", "ended 0"]);
 }
 
 /// Each datagram's child is a process of its own.
