@@ -160,6 +160,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
                     "letters",
                     "messages",
                     "options",
+                    "passing",
                     "poll",
                     "reach",
                     "splice",

@@ -81,8 +81,8 @@
 //!   itself comes in by the link that has the address.
 //! * **Beside the symbols.** Calls that the C library makes inside itself, statically linked programs, and those that make system calls
 //!   themselves go past this library: they see the kernel's unconnected socket. A number that was closed that way is found out at the end
-//!   of the stream, at an error, and when one of the functions above gives it out anew. A socket passed over a UNIX socket arrives as
-//!   one of the kernel's, too.
+//!   of the stream, at an error, and when one of the functions above gives it out anew. A socket that is passed over a UNIX socket (sendmsg)
+//!   is shared from then on, as one that a forked child uses.
 //! * **Ancillary data** with a stream: what it is told is as its options ask (the time is that of the newest text that came); of what it sends along SO_TIMESTAMPING counts.
 //! * **ICMP errors**: a connected datagram socket is told of hosts and networks that are unreachable for now without asking for it (`IP_RECVERR`), too, as
 //!   RFC 1122 §4.1.3.3 has it; Linux tells only of what is final.
@@ -162,6 +162,7 @@ mod interfaces;
 mod letters;
 mod messages;
 mod options;
+mod passing;
 mod poll;
 mod reach;
 mod splice;

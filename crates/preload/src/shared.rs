@@ -112,6 +112,18 @@ pub fn carry(state: &Handle<SocketState>) -> bool {
     true
 }
 
+/// Another process gets the socket with a message. One that cannot be shared is a plain socket of the kernel's to it.
+pub fn hand_over(fd: RawFd, state: &Handle<SocketState>) {
+    if state.share.get().is_none()
+        && let Some(socket) = state.socket.get().filter(|_| state.kind != Kind::Ping)
+        && let Some(name) = name(state, socket)
+    {
+        let _numbers = locks::keeping_numbers();
+        let _ = put_pair(fd, state, &name); // without descriptors it stays as it is
+    }
+    carry(state);
+}
+
 /// The numbers of a datagram socket are known as such from now on.
 fn enter_crossings(state: &Handle<SocketState>) {
     if state.kind == Kind::Datagram {

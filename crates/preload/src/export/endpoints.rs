@@ -6,7 +6,7 @@ use libc::{c_int, c_void, sockaddr, socklen_t};
 use netchan::socket::Kind;
 
 use crate::{
-    across, decide, edge, endpoint, letters, numbers, options, process, real, serve, state,
+    across, decide, edge, endpoint, letters, numbers, options, orphan, process, real, serve, state,
 };
 
 /// socket(2).
@@ -68,6 +68,7 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     if let Some(served) = serve::ask(fd, |live| endpoint::listen(live, backlog)) {
         return served;
     }
+    orphan::say_listens_nowhere(fd);
     // SAFETY: numbers only.
     let result = unsafe { (real::LISTEN.get())(fd, backlog) };
     if result < 0 && across::listens(fd) {

@@ -5,7 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use libc::{c_int, c_uint, c_void, iovec, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::{
-    address, buffers, decide, edge, errno, letters, messages, real, region, serve, splice,
+    address, buffers, decide, edge, errno, letters, messages, passing, real, region, serve, splice,
     state::{Live, SOCKETS},
     transfer,
 };
@@ -332,10 +332,16 @@ pub unsafe extern "C-unwind" fn recvmsg(
     });
     // SAFETY: the caller's.
     let across = || unsafe { letters::receive_message(fd, message, flags) };
+    if let Some(result) = served.or_else(across) {
+        return result;
+    }
     // SAFETY: the caller's.
-    served
-        .or_else(across)
-        .unwrap_or_else(|| unsafe { (real::RECVMSG.get())(fd, message, flags) })
+    let result = unsafe { (real::RECVMSG.get())(fd, message, flags) };
+    if result >= 0 {
+        // SAFETY: the kernel has filled it in.
+        unsafe { passing::after(message) };
+    }
+    result
 }
 
 /// sendmsg(2).
@@ -360,10 +366,12 @@ pub unsafe extern "C-unwind" fn sendmsg(
     });
     // SAFETY: the caller's.
     let across = || unsafe { letters::send_message(fd, message, flags) };
-    // SAFETY: the caller's.
-    served
-        .or_else(across)
-        .unwrap_or_else(|| unsafe { (real::SENDMSG.get())(fd, message, flags) })
+    served.or_else(across).unwrap_or_else(|| {
+        // SAFETY: the caller's.
+        unsafe { passing::before(message) };
+        // SAFETY: the caller's.
+        unsafe { (real::SENDMSG.get())(fd, message, flags) }
+    })
 }
 
 /// recvmmsg(2).
