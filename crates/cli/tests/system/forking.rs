@@ -227,8 +227,8 @@ listener = socket.create_server(('0.0.0.0', 8)); datagrams = socket.socket(type=
 stream, peer = listener.accept()\n\
 for s in stream, listener, datagrams: socket.send_fds(line, [b'x'], [s.fileno()]); s.close()\n\
 worker.wait()\n\
-bound = socket.socket(); bound.bind(('0.0.0.0', 10)); os.set_inheritable(bound.fileno(), True)\n\
-subprocess.run([sys.executable, 'worker.py', 'listens', str(bound.fileno())], close_fds=False)\n\
+bound = socket.socket(); bound.bind(('0.0.0.0', 10))\n\
+subprocess.run([sys.executable, 'worker.py', 'listens', str(bound.fileno())], pass_fds=[bound.fileno()])\n\
 END\n\
          cat > ask.py <<'END'\n\
 import socket\n\
