@@ -130,6 +130,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
                 "numbers",
                 &[
                     "asked",
+                    "crossing",
                     "instances",
                     "numbers",
                     "orphan",
@@ -156,8 +157,10 @@ const LAYERS: &[(&str, usize, Layers)] = &[
                     "epoll",
                     "fast_open",
                     "interfaces",
+                    "letters",
                     "messages",
                     "options",
+                    "passing",
                     "poll",
                     "reach",
                     "splice",

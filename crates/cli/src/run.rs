@@ -41,7 +41,7 @@ const LIBRARY: &str = "libnetchan_preload.so";
     after_help = "The program's internet sockets live in a stack inside its own process; its process number, signals, files and exit \
         status are its own. What netchan does not serve (UNIX sockets, netlink, 127.0.0.0/8 without --loopback) stays with the kernel. \
         Of a program that makes its system calls itself (a static one, Go's), and with --supervise, the stack lives in this process, which serves \
-        TCP and goes on as long as the last of what the program has started. \
+        TCP (and UDP for programs of the C library) and goes on as long as the last of what the program has started. \
         Without --link (and --config) it gets a TAP device of its own, nc0 or the next free name: the program is 10.77.0.2 and fd77::2 \
         there, this machine 10.77.0.1 and fd77::1 (10.77.1.x for nc1, and so on); with --address it is there, and this machine the first other \
         address of that network, or the --gateway. That needs root, or CAP_NET_ADMIN. With --loopback and nothing else that names a link or an address \
@@ -88,7 +88,7 @@ pub struct Arguments {
     /// Make 127.0.0.0/8 and ::1 the program's own, on its stack: for programs that talk to themselves
     #[arg(long)]
     pub loopback: bool,
-    /// Keep the stack in this process, and answer the program's calls about TCP sockets from here: for servers that go into the background, and as
+    /// Keep the stack in this process, and answer the program's calls about its sockets from here: for servers that go into the background, and as
     /// always for programs that make their system calls themselves (static ones, Go's)
     #[arg(long)]
     pub supervise: bool,
@@ -153,6 +153,14 @@ pub fn run(arguments: &Arguments, log: &log::Flags) -> Outcome {
         command.env_remove(name); // what an outer `netchan run` had asked for
     }
     if means == Means::Supervision || arguments.supervise {
+        // Without the library its datagram sockets are the kernel's.
+        if means == Means::Preload
+            && let Ok(list) = library().and_then(|library| preload(&library))
+        {
+            command
+                .env("LD_PRELOAD", list)
+                .env(environment::SUPERVISED, std::process::id().to_string());
+        }
         return supervised::run(supervised::Plan {
             command,
             settings,
@@ -336,12 +344,13 @@ pub fn builder(settings: &[Setting]) -> Result<Builder, Failure> {
 }
 
 /// Variables that tell the program's process more than options say.
-const FOR_THE_PROGRAM: [&str; 5] = [
+const FOR_THE_PROGRAM: [&str; 6] = [
     environment::OWNER,
     environment::SERVED,
     environment::DESCRIPTORS,
     environment::PROGRAM,
     environment::ANNOUNCE,
+    environment::SUPERVISED,
 ];
 
 /// The variables that the preload library reads, and the options that stand for them.

@@ -206,6 +206,8 @@ counters! {
     DropUdpPeerShare = "drop_udp_peer_share",
     /// Drop: an ICMP error about a datagram, or a time stamp of one that was sent, while its socket's error queue is full.
     DropUdpErrorQueue = "drop_udp_error_queue_full",
+    /// Drop: what a process wrote for a socket that several hold, and what was no datagram, or one that cannot be sent.
+    DropUdpShared = "drop_udp_of_processes",
     /// Drop: a time stamp of a stream's send while its error queue is full.
     DropNotice = "drop_tcp_error_queue_full",
     /// Drop: a packet for a packet channel whose ring from the link is full.

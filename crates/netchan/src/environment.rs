@@ -58,6 +58,10 @@ pub const SERVED: &str = "NETCHAN_SERVED";
 /// program has closed it.
 pub const DESCRIPTORS: &str = "NETCHAN_DESCRIPTORS";
 
+/// Set by `netchan run` where the stack is in its own process, which answers the program's calls: its process id. The library only puts heads
+/// before datagrams then.
+pub const SUPERVISED: &str = "NETCHAN_SUPERVISED";
+
 /// What `netchan run` became: its process id, a blank, and its name as it was given.
 pub const PROGRAM: &str = "NETCHAN_PROGRAM";
 /// What to say once the stack runs.

@@ -1,10 +1,13 @@
-//! Streams whose descriptors are the kernel's: bytes are carried between a socket here and one end of a pair of UNIX sockets, whose other end programs
+//! Sockets whose descriptors are the kernel's: bytes are carried between a socket here and one end of a pair of UNIX sockets, whose other end programs
 //! hold. For processes that cannot have the stack in their own memory: forked children, and programs that make their system calls themselves.
 //!
 //! One thread waits for both sides of all streams at once, moves what there is, a bounded amount of each in turn, and keeps at most one block of each
 //! direction. The end of either side becomes the end of the other; when no process holds a stream any more it is closed, as the kernel closes one.
 
 mod connection;
+mod datagrams;
+pub mod letter;
+pub mod name;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,7 +27,7 @@ use std::{
 use percore::{clock::now_ns, lock::Mutex, lock::mutex, own::Own};
 use rustix::event::epoll;
 
-pub use self::connection::Connection;
+pub use self::{connection::Connection, datagrams::Datagrams};
 use crate::{
     Net, locks,
     socket::{Readiness, Shards, Socket, Waiter},

@@ -339,7 +339,7 @@ impl Shard {
     }
 
     #[inline]
-    fn count(&self, counter: Counter) {
+    pub fn count(&self, counter: Counter) {
         if counter.is_drop() {
             let (shard, reason) = (self.number as u64, counter as u64);
             trace::note(trace::SHARD_DROP, [shard, reason]);

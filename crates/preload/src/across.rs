@@ -3,16 +3,17 @@
 //! Reading, writing, waiting and closing are the kernel's. Names, the family, options below the socket's own, and accepting are answered here, by what the
 //! descriptor's name says, in any process that has this library.
 
-use std::{io, mem::MaybeUninit, os::fd::BorrowedFd, ptr};
+use std::{io, mem::MaybeUninit, net::SocketAddr, os::fd::BorrowedFd, ptr};
 
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use netchan::socket::options::parse;
 
 use crate::{
-    address, buffers, edge,
+    address, buffers, crossing, edge,
     errno::{self, fail},
+    fork,
     line::{self, Said, VALUE_MAX, Wish},
-    numbers, real,
+    numbers, process, real,
     share::{self, Encoded, LEN, Name, Role},
     sys::{self, Fact},
 };
@@ -33,12 +34,45 @@ pub unsafe fn name(
             (false, _) => name.local,
             (true, Role::Connection) => name.peer,
             (true, Role::Listener) => return fail(libc::ENOTCONN),
+            (true, Role::Datagrams) => peer_of_datagrams(fd, &name)?,
         };
         if pointer.is_null() || len.is_null() {
             return fail(libc::EFAULT);
         }
         // SAFETY: the caller's.
         unsafe { address::write(wanted, name.domain, pointer, len) }
+    }))
+}
+
+/// This process may have connected it since.
+fn peer_of_datagrams(fd: c_int, name: &Name) -> io::Result<SocketAddr> {
+    let peer = match crossing::get(fd) {
+        Some(crossing) => crossing.peer(),
+        None => Some(name.peer).filter(|peer| peer.port() != 0),
+    };
+    peer.ok_or_else(|| errno::error(libc::ENOTCONN))
+}
+
+/// bind(2) or connect(2) (`call`) of a supervised program's UDP socket, which may be netchan's from then on; `None`: it is something else.
+///
+/// # Safety
+/// As the call's.
+pub unsafe fn supervised(
+    call: libc::c_long,
+    fd: c_int,
+    pointer: *const sockaddr,
+    len: socklen_t,
+) -> Option<c_int> {
+    if !process::is_supervised() || !sys::is_udp(fd) {
+        return None;
+    }
+    Some(edge::unit(|| {
+        // SAFETY: the caller's.
+        unsafe { sys::ask_supervisor(call, fd, pointer, len) }?;
+        if crossing::look_at(fd) {
+            let _ = fork::claim(); // without it a vfork child takes the table for its own
+        }
+        Ok(())
     }))
 }
 
@@ -163,6 +197,8 @@ pub unsafe fn option(
     let fact = sys::fact_asked(level, name)?;
     let of = share::name_of(fd)?;
     let answer = match fact {
+        Fact::Type if of.role == Role::Datagrams => libc::SOCK_DGRAM,
+        Fact::Protocol if of.role == Role::Datagrams => libc::IPPROTO_UDP,
         Fact::Type => libc::SOCK_STREAM,
         Fact::Family => address::family(of.domain),
         Fact::Protocol => libc::IPPROTO_TCP,

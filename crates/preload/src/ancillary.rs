@@ -80,9 +80,43 @@ unsafe fn fill(message: &mut msghdr, tell: impl FnOnce(&mut Control<'_>)) -> c_i
 /// # Safety
 /// `message` must be a valid msghdr for receiving.
 pub unsafe fn tell(message: &mut msghdr, received: &Received, live: Live<'_>) -> c_int {
-    let (asked, domain) = (&live.state.asked, live.state.domain);
-    let stamped = live.state.tells_arrivals();
-    let info = (received.info).filter(|info| info.segment > 0 || !asked.is_empty() || stamped);
+    let to_tell = ToTell {
+        asked: &live.state.asked,
+        domain: live.state.domain,
+        stamped: live.state.tells_arrivals(),
+    };
+    let answer_from = || match live.state.kind {
+        Kind::Ping => Some(Ipv4Addr::UNSPECIFIED.into()), // as Linux
+        Kind::Stream | Kind::Datagram => live.socket.answer_from(received),
+    };
+    // SAFETY: the caller's.
+    unsafe { tell_of_datagram(message, received.info, &to_tell, answer_from) }
+}
+
+/// What a datagram socket is asked to tell.
+pub struct ToTell<'a> {
+    pub asked: &'a Asked,
+    pub domain: Domain,
+    /// With time stamps of SO_TIMESTAMPING.
+    pub stamped: bool,
+}
+
+/// The same of whatever socket; `answer_from` is the address of ours that an answer goes out from.
+///
+/// # Safety
+/// `message` must be a valid msghdr for receiving.
+pub unsafe fn tell_of_datagram(
+    message: &mut msghdr,
+    info: Option<DatagramInfo>,
+    to_tell: &ToTell<'_>,
+    answer_from: impl FnOnce() -> Option<IpAddr>,
+) -> c_int {
+    let &ToTell {
+        asked,
+        domain,
+        stamped,
+    } = to_tell;
+    let info = info.filter(|info| info.segment > 0 || !asked.is_empty() || stamped);
     let Some(info) = info else {
         message.msg_controllen = 0;
         return 0;
@@ -91,10 +125,7 @@ pub unsafe fn tell(message: &mut msghdr, received: &Received, live: Live<'_>) ->
     unsafe {
         fill(message, |control| {
             put_info(control, &info, asked, (domain, stamped));
-            put_v4(control, &info, asked, || match live.state.kind {
-                Kind::Ping => Some(Ipv4Addr::UNSPECIFIED.into()), // as Linux
-                Kind::Stream | Kind::Datagram => live.socket.answer_from(received),
-            });
+            put_v4(control, &info, asked, answer_from);
         })
     }
 }
@@ -370,6 +401,28 @@ pub struct Along {
 /// # Safety
 /// `message` must be a valid msghdr for sending.
 pub unsafe fn read(message: &msghdr, live: Live<'_>) -> io::Result<Along> {
+    let sender = Sender {
+        kind: live.state.kind,
+        domain: live.state.domain,
+        numbers_stamps: live.state.numbers_stamps(),
+    };
+    // SAFETY: the caller's.
+    unsafe { read_of(message, &sender) }
+}
+
+/// What counts of a socket that sends.
+pub struct Sender {
+    pub kind: Kind,
+    pub domain: Domain,
+    /// Time stamps of its sends have numbers.
+    pub numbers_stamps: bool,
+}
+
+/// The same of whatever socket.
+///
+/// # Safety
+/// `message` must be a valid msghdr for sending.
+pub unsafe fn read_of(message: &msghdr, sender: &Sender) -> io::Result<Along> {
     // SAFETY: the caller's.
     let mut rest: &[u8] =
         unsafe { buffers::readable(message.msg_control, message.msg_controllen) }?;
@@ -385,9 +438,9 @@ pub unsafe fn read(message: &msghdr, live: Live<'_>) -> io::Result<Along> {
             return fail(libc::EINVAL);
         };
         if what.0 == libc::SOL_SOCKET {
-            take_of_socket(&mut along, what.1, data, live)?;
-        } else if live.state.kind != Kind::Stream {
-            take(&mut along.info, what, data, live.state.domain)?;
+            take_of_socket(&mut along, what.1, data, sender)?;
+        } else if sender.kind != Kind::Stream {
+            take(&mut along.info, what, data, sender.domain)?;
         }
         rest = rest
             .get(len.next_multiple_of(size_of::<usize>())..)
@@ -396,7 +449,7 @@ pub unsafe fn read(message: &msghdr, live: Live<'_>) -> io::Result<Along> {
     Ok(along)
 }
 
-fn take_of_socket(along: &mut Along, kind: c_int, data: &[u8], live: Live<'_>) -> io::Result<()> {
+fn take_of_socket(along: &mut Along, kind: c_int, data: &[u8], sender: &Sender) -> io::Result<()> {
     match kind {
         libc::SO_TIMESTAMPING => {
             let flags = int(data)?.cast_unsigned();
@@ -405,7 +458,7 @@ fn take_of_socket(along: &mut Along, kind: c_int, data: &[u8], live: Live<'_>) -
             }
             along.stamping = Some(flags);
         }
-        SCM_TS_OPT_ID if live.state.kind != Kind::Stream && live.state.numbers_stamps() => {
+        SCM_TS_OPT_ID if sender.kind != Kind::Stream && sender.numbers_stamps => {
             along.stamp_id = Some(int(data)?.cast_unsigned());
         }
         libc::SCM_RIGHTS | libc::SCM_CREDENTIALS => {} // of Unix sockets

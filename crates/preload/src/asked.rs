@@ -42,6 +42,16 @@ impl Asked {
         }
     }
 
+    /// As [`Self::bits`] said.
+    pub const fn of_bits(bits: u32) -> Self {
+        Self(AtomicU32::new(bits))
+    }
+
+    /// All of it.
+    pub fn bits(&self) -> u32 {
+        self.0.load(Relaxed)
+    }
+
     /// As another.
     pub fn copy(&self, other: &Self) {
         self.0.store(other.0.load(Relaxed), Relaxed);

@@ -9,7 +9,9 @@ use std::{
 use libc::c_int;
 
 use crate::{
-    children, errno,
+    children,
+    crossing::{CROSSINGS, Crossing},
+    errno,
     instances::{EPOLLS, Instance},
     line, locks, process, region, shared,
     state::{SOCKETS, SocketState},
@@ -48,6 +50,7 @@ struct Locks {
     _streams: stdio::ForFork,
     _sockets: table::ForFork<SocketState>,
     _instances: table::ForFork<Instance>,
+    _crossings: table::ForFork<Crossing>,
     _numbers: Guard<()>,
 }
 
@@ -77,6 +80,7 @@ pub fn before() -> ForFork {
         _streams: stdio::held_for_fork(),
         _sockets: SOCKETS.held_for_fork(),
         _instances: EPOLLS.held_for_fork(),
+        _crossings: CROSSINGS.held_for_fork(),
         _numbers: netchan::own::held_for_fork(),
     };
     ForFork { locks, signals }

@@ -59,10 +59,10 @@
 //!
 //! # What is different from the kernel's sockets
 //!
-//! * **fork.** The stack stays with the process that started it. Connections and listeners that a forked child inherits serve it, too, and what it becomes by exec: they
+//! * **fork.** The stack stays with the process that started it. Connections, listeners and datagram sockets that a forked child inherits serve it, too, and what it becomes by exec: they
 //!   are the kernel's to all processes from the first use on, which this one's stack carries (`share`, `relay`). Differences are then: no MSG_OOB, TCP_INFO and getsockopt below
-//!   SOL_SOCKET; a peer's reset is the end of the stream to those that read; a program that came by one through exec sets no options of it. A child's new sockets are the kernel's.
-//!   Other sockets answer EBADF in a child (poll: POLLNVAL): datagram sockets, streams without a peer, and what an inherited epoll instance watches if one of these is among it. The first use
+//!   SOL_SOCKET; a peer's reset is the end of the stream to those that read; a program that came by one through exec sets no options of it; of a datagram socket what `docs/decisions/0021` lists. A child's new sockets are the kernel's.
+//!   Other sockets answer EBADF in a child (poll: POLLNVAL): ping sockets, datagram sockets without a port, streams without a peer, and what an inherited epoll instance watches if one of these is among it. The first use
 //!   says so on the standard error (where that is /dev/null by now, on the file or terminal that it was when the stack started). A child that asks again and again waits for its answer, up to a
 //!   second, and poll does not report the socket any more.
 //!   Where the stack's own process ends, or becomes another program, after it has served, it says so, and what children hold ends. Descriptors that vfork and posix_spawn pass on are plain unconnected
@@ -81,8 +81,8 @@
 //!   itself comes in by the link that has the address.
 //! * **Beside the symbols.** Calls that the C library makes inside itself, statically linked programs, and those that make system calls
 //!   themselves go past this library: they see the kernel's unconnected socket. A number that was closed that way is found out at the end
-//!   of the stream, at an error, and when one of the functions above gives it out anew. A socket passed over a UNIX socket arrives as
-//!   one of the kernel's, too.
+//!   of the stream, at an error, and when one of the functions above gives it out anew. A socket that is passed over a UNIX socket (sendmsg)
+//!   is shared from then on, as one that a forked child uses.
 //! * **Ancillary data** with a stream: what it is told is as its options ask (the time is that of the newest text that came); of what it sends along SO_TIMESTAMPING counts.
 //! * **ICMP errors**: a connected datagram socket is told of hosts and networks that are unreachable for now without asking for it (`IP_RECVERR`), too, as
 //!   RFC 1122 §4.1.3.3 has it; Linux tells only of what is final.
@@ -131,6 +131,7 @@ mod stdio;
 
 // Numbers.
 mod asked;
+mod crossing;
 mod instances;
 mod numbers;
 mod orphan;
@@ -158,8 +159,10 @@ mod endpoint;
 mod epoll;
 mod fast_open;
 mod interfaces;
+mod letters;
 mod messages;
 mod options;
+mod passing;
 mod poll;
 mod reach;
 mod splice;

@@ -12,6 +12,7 @@ use netchan::{
 };
 
 use crate::{
+    crossing::CROSSINGS,
     edge,
     errno::fail,
     instances::{self, EPOLLS},
@@ -25,7 +26,7 @@ use crate::{
 /// Whether `fd` leads to anything of ours.
 #[inline]
 pub fn is_tracked(fd: RawFd) -> bool {
-    !SOCKETS.is_vacant(fd) || !EPOLLS.is_vacant(fd)
+    !SOCKETS.is_vacant(fd) || !EPOLLS.is_vacant(fd) || !CROSSINGS.is_vacant(fd)
 }
 
 /// A socket whose last number is gone, still to be closed: by what may wait, when no lock is held any more.
@@ -61,6 +62,7 @@ fn forget(fd: RawFd) -> Left {
     }
     let left = SOCKETS.remove(fd).and_then(|removed| end(fd, removed).0);
     instances::closed(fd);
+    drop(CROSSINGS.remove(fd)); // the kernel counts who has it
     Left(left)
 }
 
@@ -141,6 +143,7 @@ pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> io::Result<()> 
             let (first, last) = (number(first), number(last));
             left.extend(SOCKETS.occupied(first, last).into_iter().map(forget));
             left.extend(EPOLLS.occupied(first, last).into_iter().map(forget));
+            left.extend(CROSSINGS.occupied(first, last).into_iter().map(forget));
         }
         close_but_own(first, last, flags)
     };
@@ -169,6 +172,9 @@ fn close_but_own(first: c_uint, last: c_uint, flags: c_int) -> io::Result<()> {
 pub fn duplicated(old: RawFd, new: RawFd) {
     if !process::owns_table() {
         return;
+    }
+    if let Some(handle) = CROSSINGS.get(old) {
+        let _ = CROSSINGS.insert(new, &handle); // out of the table's range it is the kernel's
     }
     if process::is_forked() {
         share_orphan(old, new);

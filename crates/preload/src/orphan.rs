@@ -39,6 +39,20 @@ fn say_orphan(fd: c_int) {
     }
 }
 
+/// Before listen(2) of a socket that has no port, in a program that a child has become: says, once, what it means where another process has bound it.
+#[cold]
+pub fn say_listens_nowhere(fd: RawFd) {
+    let Some(owner) = process::stack_elsewhere().filter(|_| sys::is_blank_socket(fd)) else {
+        return;
+    };
+    let own = process::own_id();
+    if TOLD.swap(own, Relaxed) != own {
+        sys::complain(&format!(
+            "netchan: process {own} listens on a socket without a port: where it was bound in process {owner}, or before, it stays there: run it with --supervise\n"
+        ));
+    }
+}
+
 /// In a forked child, which would use `fd`: lets the parent know.
 fn tell_parent(fd: RawFd) {
     if let Some(handle) = SOCKETS.get(fd) {

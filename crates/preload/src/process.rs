@@ -51,6 +51,12 @@ pub fn is_configured() -> bool {
     (known == YES || driver::driver().is_some()) && !is_forked() && !INSIDE.get() && owns_table()
 }
 
+/// Whether the stack is in the process of `netchan run`, which answers this program's calls about streams.
+pub fn is_supervised() -> bool {
+    static SUPERVISED: OnceLock<bool> = OnceLock::new();
+    *SUPERVISED.get_or_init(|| variable(environment::SUPERVISED).is_some())
+}
+
 /// Whether a program that this process becomes now would come to netchan. A child of the process that has the stack, vforked or forked, would not.
 /// To be asked between vfork and exec: no lock, no memory.
 pub fn would_be_served() -> bool {

@@ -5,7 +5,7 @@ use std::{fs, sync::OnceLock};
 use libc::c_int;
 use netchan::environment;
 
-use crate::{driver, process, real, start, sys};
+use crate::{crossing, driver, fork, process, real, start, sys};
 
 /// Run by the loader before the program's own code.
 #[used]
@@ -18,6 +18,9 @@ extern "C" fn begin() {
         environment::guard(&handed);
     }
     become_next();
+    if crossing::inherit() {
+        let _ = fork::claim(); // without it a vfork child takes the table for its own
+    }
     say_whose_stdio();
     say_it_is_go();
     remember_what_was_started();

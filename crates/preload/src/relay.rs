@@ -18,9 +18,9 @@ use std::{
 
 use netchan::{
     own::Own,
-    relay::{Carried, Connection, End, Relay, Sides, Turn},
+    relay::{Carried, Connection, Datagrams, End, Relay, Sides, Turn},
     socket::{
-        Readiness, Socket,
+        Kind, Readiness, Socket,
         options::{Setting, parse},
     },
 };
@@ -120,6 +120,7 @@ impl Sides for Ends {
 enum Stream {
     Connection(Connection<Ends>),
     Listener(Listener),
+    Datagrams(Datagrams<Ends>),
 }
 
 impl Stream {
@@ -127,6 +128,7 @@ impl Stream {
         match self {
             Self::Connection(connection) => connection.sides(),
             Self::Listener(listener) => listener.sides(),
+            Self::Datagrams(datagrams) => datagrams.sides(),
         }
     }
 }
@@ -146,6 +148,7 @@ impl Carried for Stream {
         match self {
             Self::Connection(connection) => connection.end_mut(),
             Self::Listener(listener) => listener.end_mut(),
+            Self::Datagrams(datagrams) => datagrams.end_mut(),
         }
     }
 
@@ -153,6 +156,7 @@ impl Carried for Stream {
         match self {
             Self::Connection(connection) => connection.turn(room),
             Self::Listener(listener) => listener.turn(),
+            Self::Datagrams(datagrams) => datagrams.turn(room),
         }
     }
 
@@ -160,6 +164,7 @@ impl Carried for Stream {
         match self {
             Self::Connection(connection) => connection.wants(),
             Self::Listener(listener) => listener.wants(),
+            Self::Datagrams(datagrams) => datagrams.wants(),
         }
     }
 }
@@ -198,11 +203,12 @@ fn hear(relay: &mut Relay<Stream>) -> bool {
             Message::Carry(state) => {
                 let number = state.name.number;
                 let listens = state.socket.get().is_some_and(Socket::is_listening);
+                let (kind, domain) = (state.kind, state.domain);
                 let sides = Ends::Of(state);
-                let stream = if listens {
-                    Stream::Listener(Listener::new(sides))
-                } else {
-                    Stream::Connection(Connection::new(sides))
+                let stream = match kind {
+                    Kind::Stream if listens => Stream::Listener(Listener::new(sides)),
+                    Kind::Stream => Stream::Connection(Connection::new(sides)),
+                    Kind::Datagram | Kind::Ping => Stream::Datagrams(Datagrams::new(sides, domain)),
                 };
                 let _ = relay.add(number, stream); // without memory it is closed
             }
@@ -242,9 +248,12 @@ fn finish(relay: &mut Relay<Stream>) {
     let (all, room) = relay.all_with_room();
     for stream in all {
         stream.end_mut().is_readable = true;
-        if let Stream::Connection(connection) = stream {
-            let _ = connection.turn::<()>(room); // it is closed next
-        }
+        // It is closed next.
+        let _ = match stream {
+            Stream::Connection(connection) => connection.turn::<()>(room).err(),
+            Stream::Datagrams(datagrams) => datagrams.turn::<()>(room).err(),
+            Stream::Listener(_) => None,
+        };
     }
     relay.clear();
 }

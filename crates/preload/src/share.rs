@@ -1,22 +1,22 @@
-//! What stands at the number of a stream that several processes hold: one end of a pair of UNIX sockets.
+//! What stands at the number of a socket that several processes hold: one end of a pair of UNIX sockets.
 //!
-//! A stream of netchan's lives on the heap of the process that has the stack; other processes can have a descriptor of the kernel's alone. They share
+//! A socket of netchan's lives on the heap of the process that has the stack; other processes can have a descriptor of the kernel's alone. They share
 //! one end of a pair, whose other end stays with that process. The kernel counts its holders, through fork, exec, dup and SCM_RIGHTS, and when the last
 //! of them goes the other end learns it.
 //!
 //! Of a connection it is a pair of streams: bytes go through it as they would through the connection. Of a listener it is a pair that keeps messages
-//! apart: each message is one accepted connection, its name as the text and its descriptor beside it. All that have the listener take from one queue.
+//! apart: each message is one accepted connection, its name as the text and its descriptor beside it. All that have the listener take from one queue. Of a
+//! datagram socket it is such a pair, too, and each message a datagram behind a head (`netchan::relay::letter`).
 //!
 //! The shared end has an abstract name that says what it stands for, since a program that came by it through exec knows nothing else of it.
 
 use std::{
     io,
-    net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6},
     os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use netchan::{own::Own, socket::Domain};
+use netchan::own::Own;
+pub use netchan::relay::name::{Encoded, LEN, Name, Role};
 use rustix::{
     fs::OFlags,
     net::{
@@ -25,109 +25,7 @@ use rustix::{
     },
 };
 
-use crate::{locks, sys};
-
-/// What a shared end stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    Connection,
-    Listener,
-}
-
-/// What the name of a shared end says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Name {
-    pub role: Role,
-    pub domain: Domain,
-    /// What processes call it to each other (`line`).
-    pub number: u64,
-    pub local: SocketAddr,
-    /// Of a connection.
-    pub peer: SocketAddr,
-}
-
-/// How each of these names begins; the last byte is their version.
-const MAGIC: &[u8; 8] = b"netchan\x01";
-const ADDRESS: usize = 22;
-/// Bytes of a name: magic, role, domain, number, two addresses, and what makes it the only one of its kind.
-pub const LEN: usize = MAGIC.len() + 2 + 8 + 2 * ADDRESS + 20;
-
-/// A name's bytes.
-pub type Encoded = [u8; LEN];
-
-impl Name {
-    /// As bytes, which no other shared end has.
-    pub fn encode(&self) -> Encoded {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let next = NEXT.fetch_add(1, Relaxed); // only has to differ
-        let mut bytes = [0; LEN];
-        let mut rest = bytes.as_mut_slice();
-        let mut put = |part: &[u8]| {
-            let room = rest.split_off_mut(..part.len()).unwrap_or_default();
-            room.copy_from_slice(part);
-        };
-        put(MAGIC);
-        let is_listener = self.role == Role::Listener;
-        let is_v6 = self.domain == Domain::V6;
-        put(&[u8::from(is_listener), u8::from(is_v6)]);
-        put(&self.number.to_le_bytes());
-        put(&address(self.local));
-        put(&address(self.peer));
-        put(&sys::pid().to_le_bytes());
-        put(&next.to_le_bytes());
-        // Process ids repeat, also beside each other in several namespaces.
-        let ns = u64::try_from(sys::monotonic().as_nanos()).unwrap_or(0);
-        put(&ns.to_le_bytes());
-        bytes
-    }
-
-    /// `None`: these are no name's.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &Encoded = bytes.try_into().ok()?;
-        let (magic, rest) = bytes.split_first_chunk()?;
-        let ([role, domain], rest) = rest.split_first_chunk()?;
-        let (number, rest) = rest.split_first_chunk()?;
-        let (local, rest) = rest.split_first_chunk()?;
-        let (peer, _) = rest.split_first_chunk()?;
-        (magic == MAGIC).then(|| Self {
-            role: if *role == 0 {
-                Role::Connection
-            } else {
-                Role::Listener
-            },
-            domain: if *domain == 0 { Domain::V4 } else { Domain::V6 },
-            number: u64::from_le_bytes(*number),
-            local: of_bytes(local),
-            peer: of_bytes(peer),
-        })
-    }
-}
-
-/// IPv4 as IPv6 carries it, or IPv6; port; scope.
-fn address(address: SocketAddr) -> [u8; ADDRESS] {
-    let (ip, scope) = match address {
-        SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
-        SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
-    };
-    let mut bytes = [0; ADDRESS];
-    let (to, rest) = bytes.split_at_mut(16);
-    let (port, to_scope) = rest.split_at_mut(2);
-    to.copy_from_slice(&ip.octets());
-    port.copy_from_slice(&address.port().to_le_bytes());
-    to_scope.copy_from_slice(&scope.to_le_bytes());
-    bytes
-}
-
-fn of_bytes(bytes: &[u8; ADDRESS]) -> SocketAddr {
-    let [ip @ .., p0, p1, s0, s1, s2, s3] = *bytes;
-    let port = u16::from_le_bytes([p0, p1]);
-    let scope = u32::from_le_bytes([s0, s1, s2, s3]);
-    let ip = Ipv6Addr::from(ip);
-    match ip.to_ipv4_mapped() {
-        Some(v4) => SocketAddr::new(IpAddr::V4(v4), port),
-        None => SocketAddrV6::new(ip, port, 0, scope).into(),
-    }
-}
+use crate::locks;
 
 /// A pair: the end that is to be shared, which has no name yet, and the one that stays. Both are closed on exec, and ours does not block.
 ///
@@ -136,7 +34,7 @@ fn of_bytes(bytes: &[u8; ADDRESS]) -> SocketAddr {
 pub fn pair(role: Role) -> io::Result<(OwnedFd, Own)> {
     let kind = match role {
         Role::Connection => SocketType::STREAM,
-        Role::Listener => SocketType::SEQPACKET,
+        Role::Listener | Role::Datagrams => SocketType::SEQPACKET,
     };
     let (shared, ours) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
     set_nonblocking(ours.as_fd(), true)?;

@@ -1,6 +1,8 @@
 //! Names survive the kernel, and what has none is told from what has.
 
-use std::os::fd::AsRawFd;
+use std::{net::SocketAddrV6, os::fd::AsRawFd};
+
+use netchan::socket::Domain;
 
 use super::*;
 
@@ -12,7 +14,7 @@ fn names() -> Vec<Name> {
         "[::]:0",
         "[::ffff:10.0.0.1]:7",
     ];
-    for role in [Role::Connection, Role::Listener] {
+    for role in [Role::Connection, Role::Listener, Role::Datagrams] {
         for domain in [Domain::V4, Domain::V6] {
             for (local, peer) in addresses.iter().zip(addresses.iter().rev()) {
                 let (local, peer) = (local.parse().unwrap(), peer.parse().unwrap());
@@ -22,6 +24,7 @@ fn names() -> Vec<Name> {
                     number: u64::MAX - 1,
                     local,
                     peer,
+                    asked: 0x8000_0001,
                 });
             }
         }

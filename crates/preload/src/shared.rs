@@ -1,8 +1,9 @@
-//! Streams that several processes hold: what is made ready for them before a fork, and how such a stream comes to all of them alike.
+//! Sockets that several processes hold: what is made ready for them before a fork, and how such a socket comes to all of them alike.
 //!
-//! Before a fork each connection and listener of this process gets the shared end of a pair (`share`) at its numbers, and nothing else changes: this
+//! Before a fork each connection, listener and bound datagram socket of this process gets the shared end of a pair (`share`) at its numbers, and nothing else changes: this
 //! process goes on to use netchan's socket. Only when a child uses its descriptor, or this process closes its last one while others have theirs, does
-//! the stream become one of the kernel's for all of them: the tables forget it, and the relay carries it between the socket and the pair.
+//! the socket become one of the kernel's for all of them: the tables forget it, and the relay carries it between the socket and the pair. Of a datagram
+//! socket a table of their own remembers it (`crossing`).
 
 use std::{
     io,
@@ -14,7 +15,7 @@ use netchan::socket::{Kind, Socket};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::{
-    instances, locks, process, relay,
+    crossing, instances, locks, process, relay,
     share::{self, Name, Role},
     state::{SOCKETS, SocketState},
     sys,
@@ -27,7 +28,7 @@ pub fn prepare() {
         return;
     }
     SOCKETS.visit(|fd, state| {
-        let is_ready = state.kind != Kind::Stream || state.share.get().is_some();
+        let is_ready = state.kind == Kind::Ping || state.share.get().is_some();
         if let Some(socket) = state.socket.get().filter(|_| !is_ready)
             && let Some(name) = name(state, socket)
         {
@@ -36,10 +37,14 @@ pub fn prepare() {
     });
 }
 
-/// What a stream is called; `None`: it is neither connected nor listens.
+/// What a socket is called; `None`: it is a stream that is neither connected nor listens, or may be handed back to the kernel.
 fn name(state: &SocketState, socket: &Socket) -> Option<Name> {
     let local = socket.local_address();
-    let (role, peer) = if socket.is_listening() {
+    let (role, peer) = if state.kind == Kind::Datagram {
+        let is_bound = local.port() != 0 && !state.returnable.load(Relaxed);
+        let peer = socket.peer_address().unwrap_or(crossing::NONE);
+        is_bound.then_some((Role::Datagrams, peer))?
+    } else if socket.is_listening() {
         (Role::Listener, local)
     } else {
         (Role::Connection, socket.peer_address().ok()?)
@@ -50,6 +55,7 @@ fn name(state: &SocketState, socket: &Socket) -> Option<Name> {
         number: state.name.number,
         local,
         peer,
+        asked: state.asked.bits(),
     })
 }
 
@@ -96,6 +102,7 @@ pub fn carry(state: &Handle<SocketState>) -> bool {
     if !state.is_carried.swap(true, SeqCst) {
         {
             let _numbers = locks::keeping_numbers();
+            enter_crossings(state);
             SOCKETS.remove_all(state);
         }
         instances::handed_back(state);
@@ -103,6 +110,29 @@ pub fn carry(state: &Handle<SocketState>) -> bool {
         relay::carry(state.clone());
     }
     true
+}
+
+/// Another process gets the socket with a message. One that cannot be shared is a plain socket of the kernel's to it.
+pub fn hand_over(fd: RawFd, state: &Handle<SocketState>) {
+    if state.share.get().is_none()
+        && let Some(socket) = state.socket.get().filter(|_| state.kind != Kind::Ping)
+        && let Some(name) = name(state, socket)
+    {
+        let _numbers = locks::keeping_numbers();
+        let _ = put_pair(fd, state, &name); // without descriptors it stays as it is
+    }
+    carry(state);
+}
+
+/// The numbers of a datagram socket are known as such from now on.
+fn enter_crossings(state: &Handle<SocketState>) {
+    if state.kind == Kind::Datagram {
+        SOCKETS.visit(|fd, other| {
+            if other.address() == state.address() {
+                crossing::enter(fd, state);
+            }
+        });
+    }
 }
 
 /// The last number of a stream is closed in this process: it is carried if another process has one, or could have one. False: none could.
@@ -122,6 +152,9 @@ pub fn adopt(fd: RawFd, state: &SocketState) -> bool {
         return false;
     }
     state.name.tell();
+    if state.kind == Kind::Datagram {
+        crossing::enter(fd, state);
+    }
     if let Some(removed) = SOCKETS.remove(fd) {
         std::mem::forget(removed.handle); // nothing of the parent's may be dropped here
     }

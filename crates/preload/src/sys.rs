@@ -98,6 +98,22 @@ pub fn socket_pair() -> io::Result<(Own, Own)> {
     Ok((own(ends[0]), own(ends[1])))
 }
 
+/// bind(2) or connect(2) of a supervised program, with a word behind its arguments that says what this library can do.
+///
+/// # Safety
+/// As the call's.
+pub unsafe fn ask_supervisor(
+    call: libc::c_long,
+    fd: RawFd,
+    address: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> io::Result<()> {
+    let at = address.expose_provenance();
+    let word = usize::try_from(netchan::relay::letter::CAN_WRITE).unwrap_or(0);
+    // SAFETY: the caller's.
+    unsafe { raw::call(call, [integer(fd), at, len as usize, word, 0, 0]) }.map(|_| ())
+}
+
 /// send(2) that never waits and raises no signal.
 pub fn send_now(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
     let flags = integer(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
@@ -364,10 +380,20 @@ pub fn fact_asked(level: c_int, name: c_int) -> Option<Fact> {
 
 /// SO_PRIORITY of the kernel's socket `fd`.
 pub fn priority(fd: RawFd) -> Option<c_int> {
+    number_of_socket(fd, libc::SO_PRIORITY)
+}
+
+/// Whether `fd` is a UDP socket of the kernel's.
+pub fn is_udp(fd: RawFd) -> bool {
+    number_of_socket(fd, libc::SO_PROTOCOL) == Some(libc::IPPROTO_UDP)
+}
+
+/// An option of SOL_SOCKET of the kernel's socket `fd` that is a number.
+fn number_of_socket(fd: RawFd, name: c_int) -> Option<c_int> {
     let (mut value, mut len) = (0_i32, size_of::<c_int>());
     let at = ptr::from_mut(&mut value).expose_provenance();
     let len = ptr::from_mut(&mut len).expose_provenance();
-    let (level, name) = (integer(libc::SOL_SOCKET), integer(libc::SO_PRIORITY));
+    let (level, name) = (integer(libc::SOL_SOCKET), integer(name));
     // SAFETY: `value` is writable for `len` bytes; the kernel reads and writes the first half of `len`, a little-endian number.
     let asked = unsafe { raw::call(libc::SYS_getsockopt, [integer(fd), level, name, at, len, 0]) };
     asked.ok().map(|_| value)

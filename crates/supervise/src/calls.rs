@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     io,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     os::fd::{AsFd, OwnedFd},
     rc::Rc,
 };
@@ -14,16 +14,20 @@ use netchan::{
     environment::Kernels,
     errno_of as code,
     own::Own,
-    relay::{Relay, Sides as _},
+    relay::{
+        Relay, Sides as _,
+        letter::CAN_WRITE,
+        name::{Name, Role},
+    },
     socket::{
         Domain, Kind, Socket,
-        options::{Get, Setting, find, parse, refusal},
+        options::{CallerOption, Get, Setting, find, parse, refusal},
     },
 };
 use rustix::{
     fs::OFlags,
     net::{
-        AddressFamily, SocketType, getsockname,
+        AddressFamily, SocketType, getsockname, ipproto,
         sockopt::{self, Timeout},
     },
 };
@@ -110,9 +114,12 @@ impl Desk {
         if self.relay.get_mut(named.name).is_some() {
             return self.reply_of_ours(call, &named);
         }
-        let Some(domain) = is_stream(&named.file) else {
+        let Some((domain, kind)) = kind_of(&named.file) else {
             return KERNEL;
         };
+        if kind == Kind::Datagram {
+            return self.reply_of_datagrams(call, &named, domain);
+        }
         match call.number {
             libc::SYS_setsockopt => {
                 self.note(call, &named);
@@ -120,22 +127,49 @@ impl Desk {
             }
             libc::SYS_bind => match named.caller.address(call) {
                 Ok(Some(to)) if self.kernels.leave_to(&self.net, to) => {
-                    self.take_over(call, &named, domain, |socket| socket.bind(to))?;
+                    self.take_over(call, &named, (domain, kind), |socket| socket.bind(to))?;
                     DONE
                 }
                 _ => KERNEL, // which says what is wrong with it
             },
             libc::SYS_connect => match named.caller.address(call) {
                 Ok(Some(to)) if !self.kernels.has_peer(to.ip()) && !is_bound(&named.file) => {
-                    let fresh = self.take_over(call, &named, domain, |_| Ok(()))?;
+                    let fresh = self.take_over(call, &named, (domain, kind), |_| Ok(()))?;
                     self.connect(call, &fresh, to)
                 }
                 _ => KERNEL,
             },
             libc::SYS_listen if !is_bound(&named.file) => {
-                let fresh = self.take_over(call, &named, domain, |_| Ok(()))?;
+                let fresh = self.take_over(call, &named, (domain, kind), |_| Ok(()))?;
                 self.reply_of_ours(call, &fresh)
             }
+            _ => KERNEL,
+        }
+    }
+
+    /// Of a datagram socket that is the kernel's as yet. It stays so where the program has no library that puts heads before datagrams.
+    fn reply_of_datagrams(&mut self, call: &Call, named: &Named, domain: Domain) -> Reply {
+        let what = (domain, Kind::Datagram);
+        let can_write = call.pointer(3) == CAN_WRITE;
+        match call.number {
+            libc::SYS_setsockopt => {
+                self.note(call, named);
+                KERNEL
+            }
+            libc::SYS_bind if can_write => match named.caller.address(call) {
+                Ok(Some(to)) if self.kernels.leave_to(&self.net, to) => {
+                    self.take_over(call, named, what, |socket| socket.bind(to))?;
+                    DONE
+                }
+                _ => KERNEL,
+            },
+            libc::SYS_connect if can_write => match named.caller.address(call) {
+                Ok(Some(to)) if !self.kernels.has_peer(to.ip()) && !is_bound(&named.file) => {
+                    self.take_over(call, named, what, |socket| socket.connect(to))?;
+                    DONE
+                }
+                _ => KERNEL,
+            },
             _ => KERNEL,
         }
     }
@@ -153,6 +187,8 @@ impl Desk {
         };
         let socket = stream.socket().ok_or(libc::EINVAL)?;
         match call.number {
+            // The name of the end says what it stands for.
+            libc::SYS_getsockname | libc::SYS_getpeername if stream.is_datagrams() => KERNEL,
             libc::SYS_bind => {
                 let to = named.caller.address(call)?.ok_or(libc::EAFNOSUPPORT)?;
                 socket.bind(to).map_err(|error| code(&error))?;
@@ -221,18 +257,28 @@ impl Desk {
         &mut self,
         call: &Call,
         named: &Named,
-        domain: Domain,
+        (domain, kind): (Domain, Kind),
         first: impl FnOnce(&Socket) -> io::Result<()>,
     ) -> Result<Named, c_int> {
         let failed = |error: io::Error| code(&error);
-        let socket = Socket::new(&self.net, domain, Kind::Stream).map_err(failed)?;
+        let socket = Socket::new(&self.net, domain, kind).map_err(failed)?;
         for setting in self.noted.get(&named.name).into_iter().flatten() {
             let _ = setting.apply(&socket); // what the kernel has refused ours may refuse, too
         }
         first(&socket).map_err(failed)?;
         let flags = named.caller.flags(call.int(0));
-        let pair = Pair::new(flags.contains(OFlags::NONBLOCK)).map_err(failed)?;
+        let nonblocking = flags.contains(OFlags::NONBLOCK);
+        let pair = match kind {
+            Kind::Stream => Pair::new(nonblocking),
+            Kind::Datagram | Kind::Ping => Pair::of_messages(nonblocking),
+        };
+        let pair = pair.map_err(failed)?;
         let name = pair.name;
+        if kind != Kind::Stream {
+            let asked = self.asked(named.name);
+            let name = datagrams_name(&socket, domain, name, asked);
+            pair.call(&name).map_err(failed)?;
+        }
         let (shared, ends) = pair.of(socket);
         keep_timeouts(&named.file, &shared);
         let place = Place::At {
@@ -241,7 +287,10 @@ impl Desk {
         };
         sys::give(self.listener.as_fd(), call.id, shared.as_fd(), place).map_err(failed)?;
         self.noted.remove(&named.name);
-        let stream = Stream::idle(&self.listener, domain, ends);
+        let stream = match kind {
+            Kind::Stream => Stream::idle(&self.listener, domain, ends),
+            Kind::Datagram | Kind::Ping => Stream::datagrams(&self.listener, domain, ends),
+        };
         self.relay.add(name, stream).map_err(failed)?;
         Ok(Named {
             caller: Caller::of(self.listener.as_fd(), call).map_err(failed)?,
@@ -250,11 +299,28 @@ impl Desk {
         })
     }
 
+    /// What recvmsg(2) shall tell, as bits.
+    fn asked(&self, name: u64) -> u32 {
+        let mut asked = 0;
+        for setting in self.noted.get(&name).into_iter().flatten() {
+            if let Setting::Caller(CallerOption::Flag(flag, on)) = setting {
+                let bit = 1 << *flag as u32;
+                asked = if *on { asked | bit } else { asked & !bit };
+            }
+        }
+        asked
+    }
+
     /// An option of a socket that is not decided yet: netchan's will have it, too, if it comes to that.
     fn note(&mut self, call: &Call, named: &Named) {
         let value = option(call, &named.caller).ok();
         let setting = value.and_then(|value| parse(call.int(1), call.int(2), &value).ok());
-        let Some(setting) = setting.filter(|setting| !matches!(setting, Setting::Caller(_))) else {
+        let is_kept = |setting: &Setting| match setting {
+            // What recvmsg(2) tells, which the name of the end says.
+            Setting::Caller(option) => matches!(option, CallerOption::Flag(..)),
+            _ => true,
+        };
+        let Some(setting) = setting.filter(is_kept) else {
             return;
         };
         if !self.noted.contains_key(&named.name) {
@@ -272,14 +338,35 @@ impl Desk {
     }
 }
 
-/// The family of a kernel's TCP socket; `None`: it is something else.
-fn is_stream(file: &OwnedFd) -> Option<Domain> {
+/// What the end of a datagram socket is called.
+fn datagrams_name(socket: &Socket, domain: Domain, number: u64, asked: u32) -> Name {
+    Name {
+        role: Role::Datagrams,
+        domain,
+        number,
+        local: socket.local_address(),
+        peer: socket
+            .peer_address()
+            .unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into()),
+        asked,
+    }
+}
+
+/// The family and the kind of a kernel's TCP or UDP socket; `None`: it is something else.
+fn kind_of(file: &OwnedFd) -> Option<(Domain, Kind)> {
     let domain = match sockopt::socket_domain(file).ok()? {
         AddressFamily::INET => Domain::V4,
         AddressFamily::INET6 => Domain::V6,
         _ => return None,
     };
-    (sockopt::socket_type(file).ok()? == SocketType::STREAM).then_some(domain)
+    let kind = match sockopt::socket_type(file).ok()? {
+        SocketType::STREAM => Kind::Stream,
+        SocketType::DGRAM if sockopt::socket_protocol(file).ok()? == Some(ipproto::UDP) => {
+            Kind::Datagram
+        }
+        _ => return None,
+    };
+    Some((domain, kind))
 }
 
 /// How long reads and writes wait is what it was.

@@ -7,7 +7,9 @@
 //!
 //! The stack is in the process that calls [`run`], which goes on as long as one of the processes that the program has started.
 //!
-//! Not there: datagram sockets and what is no TCP are the kernel's; MSG_OOB; a reset reads as an end; numbers that were duplicated, or put into an epoll
+//! A UDP socket becomes such a pair where the program has netchan's library, which puts a head before each datagram ([`netchan::relay::letter`]).
+//!
+//! Not there: other datagram sockets and what is no TCP are the kernel's; MSG_OOB; a reset reads as an end; numbers that were duplicated, or put into an epoll
 //! set, before bind, connect or listen.
 
 mod address;

@@ -5,12 +5,15 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-use netchan::{relay::Sides, socket::Socket};
+use netchan::{
+    relay::{Sides, name::Name},
+    socket::Socket,
+};
 use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
     net::{
-        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
-        sockopt,
+        AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, recv,
+        send, socketpair, sockopt,
     },
 };
 
@@ -51,7 +54,27 @@ impl Pair {
     /// # Errors
     /// The system's: no descriptor is left.
     pub fn new(nonblocking: bool) -> io::Result<Self> {
-        let kind = SocketType::STREAM;
+        Self::of_kind(SocketType::STREAM, nonblocking)
+    }
+
+    /// The same that keeps messages apart, for datagrams.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn of_messages(nonblocking: bool) -> io::Result<Self> {
+        Self::of_kind(SocketType::SEQPACKET, nonblocking)
+    }
+
+    /// Says what the program's end stands for.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn call(&self, name: &Name) -> io::Result<()> {
+        let name = SocketAddrUnix::new_abstract_name(&name.encode())?;
+        Ok(bind(&self.shared, &name)?)
+    }
+
+    fn of_kind(kind: SocketType, nonblocking: bool) -> io::Result<Self> {
         let (shared, end) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
         if nonblocking {
             fcntl_setfl(&shared, fcntl_getfl(&shared)? | OFlags::NONBLOCK)?;

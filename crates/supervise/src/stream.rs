@@ -1,4 +1,4 @@
-//! A stream that the program has an end of: bound, listening, connecting, or connected.
+//! A stream that the program has an end of: bound, listening, connecting, or connected. Or a datagram socket.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +12,7 @@ use libc::c_int;
 use netchan::{
     errno_of as code,
     own::Own,
-    relay::{Carried, Connection, End, Sides, Turn},
+    relay::{Carried, Connection, Datagrams, End, Sides, Turn},
     socket::{Domain, Readiness, Socket},
 };
 
@@ -45,6 +45,8 @@ enum State {
     Listening(Listening),
     Connecting(Connecting),
     Connected(Connection<Ends>),
+    /// It is none.
+    Datagrams(Datagrams<Ends>),
     /// It did not connect, and the program has not heard why.
     Failed(Ends, Option<c_int>),
     /// While it changes.
@@ -85,6 +87,7 @@ impl Carried for Stream {
     fn end_mut(&mut self) -> &mut End {
         match &mut self.state {
             State::Connected(connection) => connection.end_mut(),
+            State::Datagrams(datagrams) => datagrams.end_mut(),
             _ => &mut self.seen,
         }
     }
@@ -92,6 +95,7 @@ impl Carried for Stream {
     fn turn(&mut self, room: &mut [u8]) -> io::Result<Turn<(u64, Self)>> {
         match &mut self.state {
             State::Connected(connection) => connection.turn(room),
+            State::Datagrams(datagrams) => datagrams.turn(room),
             _ if self.seen.has_hung_up => Ok(Turn::Over),
             State::Listening(_) => Ok(self.hand_out()),
             State::Connecting(_) => Ok(self.look_whether_connected()),
@@ -102,6 +106,7 @@ impl Carried for Stream {
     fn wants(&self) -> Readiness {
         match &self.state {
             State::Connected(connection) => connection.wants(),
+            State::Datagrams(datagrams) => datagrams.wants(),
             State::Listening(listening) if !listening.is_told => Readiness::READABLE,
             State::Connecting(_) => Readiness::WRITABLE,
             _ => Readiness::NONE,
@@ -113,6 +118,17 @@ impl Stream {
     /// One that neither listens nor connects.
     pub fn idle(listener: &Rc<Own>, domain: Domain, ends: Ends) -> Self {
         Self::new(listener, domain, State::Idle(ends))
+    }
+
+    /// A datagram socket.
+    pub fn datagrams(listener: &Rc<Own>, domain: Domain, ends: Ends) -> Self {
+        let state = State::Datagrams(Datagrams::new(ends, domain));
+        Self::new(listener, domain, state)
+    }
+
+    /// Whether it is one.
+    pub const fn is_datagrams(&self) -> bool {
+        matches!(self.state, State::Datagrams(_))
     }
 
     fn new(listener: &Rc<Own>, domain: Domain, state: State) -> Self {
@@ -130,6 +146,7 @@ impl Stream {
             State::Listening(listening) => Some(&listening.ends),
             State::Connecting(connecting) => Some(&connecting.ends),
             State::Connected(connection) => Some(connection.sides()),
+            State::Datagrams(datagrams) => Some(datagrams.sides()),
             State::Changing => None,
         }
     }
@@ -201,7 +218,7 @@ impl Stream {
             }
             State::Connecting(_) => libc::EALREADY,
             State::Failed(_, error) => error.take().unwrap_or(libc::ECONNABORTED),
-            State::Connected(_) | State::Listening(_) => libc::EISCONN,
+            State::Connected(_) | State::Listening(_) | State::Datagrams(_) => libc::EISCONN,
             State::Idle(_) | State::Changing => libc::ECONNABORTED,
         };
         Some(Answer::Error(code))

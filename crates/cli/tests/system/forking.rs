@@ -200,3 +200,56 @@ fn servers_in_one_process_serve() {
         .asked("udp", DNS)
         .run();
 }
+
+/// A worker that was started by exec takes connections, a listener and a datagram socket from messages; one that listens on what its parent has bound is told.
+#[test]
+fn sockets_go_along_with_messages() {
+    let output = script(
+        "passed",
+        "cat > worker.py <<'END'\n\
+import array, os, socket, sys, threading\n\
+if sys.argv[1] == 'listens':\n  \
+  s = socket.socket(fileno=int(sys.argv[2])); s.listen(); sys.exit()\n\
+line = socket.socket(fileno=0)\n\
+def take():\n  \
+  word, fds, flags, peer = socket.recv_fds(line, 9, 1)\n  \
+  return socket.socket(fileno=fds[0]) if fds else None\n\
+stream = take(); print('from', stream.getpeername()[0], 'at', stream.getsockname(), flush=True)\n\
+stream.sendall(b'one ' + stream.recv(99)); stream.close()\n\
+listener = take(); stream, peer = listener.accept(); stream.sendall(b'two ' + stream.recv(99)); stream.close()\n\
+datagrams = take(); word, peer = datagrams.recvfrom(99); datagrams.sendto(b'three ' + word, peer)\n\
+END\n\
+         cat > server.py <<'END'\n\
+import os, socket, subprocess, sys\n\
+line, theirs = socket.socketpair()\n\
+worker = subprocess.Popen([sys.executable, 'worker.py', 'serves'], stdin=theirs)\n\
+listener = socket.create_server(('0.0.0.0', 8)); datagrams = socket.socket(type=socket.SOCK_DGRAM); datagrams.bind(('0.0.0.0', 9))\n\
+stream, peer = listener.accept()\n\
+for s in stream, listener, datagrams: socket.send_fds(line, [b'x'], [s.fileno()]); s.close()\n\
+worker.wait()\n\
+bound = socket.socket(); bound.bind(('0.0.0.0', 10))\n\
+subprocess.run([sys.executable, 'worker.py', 'listens', str(bound.fileno())], pass_fds=[bound.fileno()])\n\
+END\n\
+         cat > ask.py <<'END'\n\
+import socket\n\
+def asked():\n  \
+  with socket.create_connection(('10.7.8.2', 8), 20) as s: s.sendall(b'asked'); return s.recv(99)\n\
+print(asked()); print(asked())\n\
+s = socket.socket(type=socket.SOCK_DGRAM); s.settimeout(20); s.connect(('10.7.8.2', 9)); s.send(b'asked'); print(s.recv(99))\n\
+END\n\
+         $RUN python3 server.py > log 2>&1 & S=$!\n\
+         for i in $(seq 100); do $netchan show sockets 2>/dev/null | grep -q ':9 ' && break; sleep 0.05; done\n\
+         python3 ask.py; wait $S; cat log",
+    );
+    says(
+        output,
+        &[
+            "from 10.7.8.1 at ('10.7.8.2', 8)",
+            "b'one asked'",
+            "b'two asked'",
+            "b'three asked'",
+            "listens on a socket without a port",
+            "run it with --supervise",
+        ],
+    );
+}

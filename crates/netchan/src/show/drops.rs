@@ -58,6 +58,7 @@ const PLACES: &[(Counter, &str)] = &[
     (Counter::DropUdpSocketShare, "shard/memory.rs"),
     (Counter::DropUdpPeerShare, "shard/memory.rs"),
     (Counter::DropUdpErrorQueue, "shard/udp/errors.rs shard/udp/notices.rs"),
+    (Counter::DropUdpShared, "relay/datagrams.rs"),
     (Counter::DropNotice, "shard/tcp/notices.rs shard/tcp/output.rs"),
     (Counter::DropPacketChannelFull, "channel/packets.rs"),
     (Counter::DropPacketChannelBuffers, "channel/packets.rs"),

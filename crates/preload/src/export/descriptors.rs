@@ -3,7 +3,7 @@
 use libc::{c_int, c_uint, c_ulong};
 use netchan::own;
 
-use crate::{descriptor, edge, errno, numbers, real, region, serve, state::Live};
+use crate::{descriptor, edge, errno, letters, numbers, real, region, serve, state::Live};
 
 /// close(2), a cancellation point: a thread that was cancelled before leaves the number open.
 ///
@@ -175,6 +175,12 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: usi
         }
     });
     if let Some(result) = served.filter(|_| answered) {
+        return result;
+    }
+    if request == libc::FIONREAD
+        // SAFETY: the caller's.
+        && let Some(result) = unsafe { letters::unread(fd, argument as *mut c_int) }
+    {
         return result;
     }
     // SAFETY: the caller's.

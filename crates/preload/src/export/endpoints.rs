@@ -5,7 +5,9 @@ use std::io;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use netchan::socket::Kind;
 
-use crate::{across, decide, edge, endpoint, numbers, options, process, real, serve, state};
+use crate::{
+    across, decide, edge, endpoint, letters, numbers, options, orphan, process, real, serve, state,
+};
 
 /// socket(2).
 ///
@@ -47,7 +49,11 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: s
     // SAFETY: the caller's.
     let served = serve::ask(fd, |live| unsafe { endpoint::bind(live, address, len) });
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::BIND.get())(fd, address, len) })
+    let across = || unsafe { across::supervised(libc::SYS_bind, fd, address, len) };
+    // SAFETY: the caller's.
+    served
+        .or_else(across)
+        .unwrap_or_else(|| unsafe { (real::BIND.get())(fd, address, len) })
 }
 
 /// listen(2).
@@ -62,6 +68,7 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     if let Some(served) = serve::ask(fd, |live| endpoint::listen(live, backlog)) {
         return served;
     }
+    orphan::say_listens_nowhere(fd);
     // SAFETY: numbers only.
     let result = unsafe { (real::LISTEN.get())(fd, backlog) };
     if result < 0 && across::listens(fd) {
@@ -89,7 +96,14 @@ pub unsafe extern "C-unwind" fn connect(
     // SAFETY: the caller's.
     let served = serve::serve_int(fd, |live| unsafe { endpoint::connect(live, address, len) });
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::CONNECT.get())(fd, address, len) })
+    let across = || unsafe { letters::connect(fd, address, len) };
+    // SAFETY: the caller's.
+    let supervised = || unsafe { across::supervised(libc::SYS_connect, fd, address, len) };
+    // SAFETY: the caller's.
+    served
+        .or_else(across)
+        .or_else(supervised)
+        .unwrap_or_else(|| unsafe { (real::CONNECT.get())(fd, address, len) })
 }
 
 /// accept(2).
@@ -260,7 +274,9 @@ pub unsafe extern "C-unwind" fn setsockopt(
         // SAFETY: the caller's.
         unsafe { options::set(live, level, name, value, len) }
     });
-    if let Some(result) = served {
+    // SAFETY: the caller's.
+    let across = || unsafe { letters::set_option(fd, (level, name), value, len) };
+    if let Some(result) = served.or_else(across) {
         return result;
     }
     if !state::SOCKETS.is_vacant(fd)

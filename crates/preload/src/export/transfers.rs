@@ -5,7 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use libc::{c_int, c_uint, c_void, iovec, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::{
-    address, buffers, decide, edge, errno, messages, real, region, serve, splice,
+    address, buffers, decide, edge, errno, letters, messages, passing, real, region, serve, splice,
     state::{Live, SOCKETS},
     transfer,
 };
@@ -56,7 +56,11 @@ pub unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, len: size_t
         unsafe { receive(live, buffer, len, 0, none, std::ptr::null_mut()) }
     });
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::READ.get())(fd, buffer, len) })
+    let across = || unsafe { letters::read(fd, buffer, len) };
+    // SAFETY: the caller's.
+    served
+        .or_else(across)
+        .unwrap_or_else(|| unsafe { (real::READ.get())(fd, buffer, len) })
 }
 
 /// recv(2).
@@ -75,8 +79,13 @@ pub unsafe extern "C-unwind" fn recv(
         // SAFETY: the caller's.
         unsafe { receive(live, buffer, len, flags, none, std::ptr::null_mut()) }
     });
+    let nobody = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::RECV.get())(fd, buffer, len, flags) })
+    let across = || unsafe { letters::receive(fd, (buffer, len), flags, nobody) };
+    // SAFETY: the caller's.
+    served
+        .or_else(across)
+        .unwrap_or_else(|| unsafe { (real::RECV.get())(fd, buffer, len, flags) })
 }
 
 /// recvfrom(2).
@@ -96,7 +105,9 @@ pub unsafe extern "C-unwind" fn recvfrom(
         // SAFETY: the caller's.
         unsafe { receive(live, buffer, len, flags, from, from_len) }
     });
-    served.unwrap_or_else(|| {
+    // SAFETY: the caller's.
+    let across = || unsafe { letters::receive(fd, (buffer, len), flags, (from, from_len)) };
+    served.or_else(across).unwrap_or_else(|| {
         // SAFETY: the caller's.
         unsafe { (real::RECVFROM.get())(fd, buffer, len, flags, from, from_len) }
     })
@@ -195,7 +206,11 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, buffer: *const c_void, len: siz
         transfer::send(live, &mut [IoSlice::new(buffer)], None, 0)
     });
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::WRITE.get())(fd, buffer, len) })
+    let across = || unsafe { letters::send(fd, (buffer, len), 0, (std::ptr::null(), 0)) };
+    // SAFETY: the caller's.
+    served
+        .or_else(across)
+        .unwrap_or_else(|| unsafe { (real::WRITE.get())(fd, buffer, len) })
 }
 
 /// send(2).
@@ -215,7 +230,11 @@ pub unsafe extern "C-unwind" fn send(
         transfer::send(live, &mut [IoSlice::new(buffer)], None, flags)
     });
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::SEND.get())(fd, buffer, len, flags) })
+    let across = || unsafe { letters::send(fd, (buffer, len), flags, (std::ptr::null(), 0)) };
+    // SAFETY: the caller's.
+    served
+        .or_else(across)
+        .unwrap_or_else(|| unsafe { (real::SEND.get())(fd, buffer, len, flags) })
 }
 
 /// sendto(2).
@@ -244,7 +263,9 @@ pub unsafe extern "C-unwind" fn sendto(
         let to = unsafe { transfer::destination(live, to, to_len, flags) }?;
         transfer::send(live, &mut [IoSlice::new(buffer)], to, flags)
     });
-    served.unwrap_or_else(|| {
+    // SAFETY: the caller's.
+    let across = || unsafe { letters::send(fd, (buffer, len), flags, (to, to_len)) };
+    served.or_else(across).unwrap_or_else(|| {
         // SAFETY: the caller's.
         unsafe { (real::SENDTO.get())(fd, buffer, len, flags, to, to_len) }
     })
@@ -268,7 +289,11 @@ pub unsafe extern "C-unwind" fn readv(fd: c_int, vectors: *const iovec, count: c
         unsafe { buffers::with_writable(vectors, count, libc::EINVAL, receive) }
     });
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::READV.get())(fd, vectors, count) })
+    let across = || unsafe { letters::receive_vectors(fd, vectors, count) };
+    // SAFETY: the caller's.
+    served
+        .or_else(across)
+        .unwrap_or_else(|| unsafe { (real::READV.get())(fd, vectors, count) })
 }
 
 /// writev(2).
@@ -284,7 +309,11 @@ pub unsafe extern "C-unwind" fn writev(fd: c_int, vectors: *const iovec, count: 
         unsafe { buffers::with_readable(vectors, count, libc::EINVAL, send) }
     });
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::WRITEV.get())(fd, vectors, count) })
+    let across = || unsafe { letters::send_vectors(fd, vectors, count) };
+    // SAFETY: the caller's.
+    served
+        .or_else(across)
+        .unwrap_or_else(|| unsafe { (real::WRITEV.get())(fd, vectors, count) })
 }
 
 /// recvmsg(2).
@@ -302,7 +331,17 @@ pub unsafe extern "C-unwind" fn recvmsg(
         unsafe { messages::receive_message(live, message, flags) }
     });
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::RECVMSG.get())(fd, message, flags) })
+    let across = || unsafe { letters::receive_message(fd, message, flags) };
+    if let Some(result) = served.or_else(across) {
+        return result;
+    }
+    // SAFETY: the caller's.
+    let result = unsafe { (real::RECVMSG.get())(fd, message, flags) };
+    if result >= 0 {
+        // SAFETY: the kernel has filled it in.
+        unsafe { passing::after(message) };
+    }
+    result
 }
 
 /// sendmsg(2).
@@ -326,7 +365,13 @@ pub unsafe extern "C-unwind" fn sendmsg(
         unsafe { messages::send_message(live, message, flags) }
     });
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::SENDMSG.get())(fd, message, flags) })
+    let across = || unsafe { letters::send_message(fd, message, flags) };
+    served.or_else(across).unwrap_or_else(|| {
+        // SAFETY: the caller's.
+        unsafe { passing::before(message) };
+        // SAFETY: the caller's.
+        unsafe { (real::SENDMSG.get())(fd, message, flags) }
+    })
 }
 
 /// recvmmsg(2).
@@ -345,7 +390,9 @@ pub unsafe extern "C-unwind" fn recvmmsg(
         // SAFETY: the caller's.
         unsafe { messages::receive_messages(live, messages, count, flags, timeout) }
     });
-    served.unwrap_or_else(|| {
+    // SAFETY: the caller's.
+    let across = || unsafe { letters::receive_messages(fd, (messages, count), flags, timeout) };
+    served.or_else(across).unwrap_or_else(|| {
         // SAFETY: the caller's.
         unsafe { (real::RECVMMSG.get())(fd, messages, count, flags, timeout) }
     })
@@ -376,7 +423,11 @@ pub unsafe extern "C-unwind" fn sendmmsg(
     });
     let served = served.map(|sent| c_int::try_from(sent).unwrap_or(c_int::MAX));
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::SENDMMSG.get())(fd, messages, count, flags) })
+    let across = || unsafe { letters::send_messages(fd, (messages, count), flags) };
+    // SAFETY: the caller's.
+    served
+        .or_else(across)
+        .unwrap_or_else(|| unsafe { (real::SENDMMSG.get())(fd, messages, count, flags) })
 }
 
 /// sendfile(2) to netchan's socket; from one is EINVAL, as from any socket. No cancellation point in the C library.

@@ -195,6 +195,7 @@ impl Listener {
             number,
             local: connection.local_address(),
             peer,
+            asked: 0,
         };
         let name = name.encode();
         share::set_name(shared.as_fd(), &name)?;

@@ -62,11 +62,11 @@ static double seconds(void) {
 #define AWAIT(what, limit)                                                                    \
     for (double end_ = seconds() + (limit); !(what) && seconds() < end_;) usleep(200)
 
-/* A connection to `port` under the number n. */
-static int open_at(int n, int port) {
+/* A connection to `port`, or a datagram socket that is connected to it, under the number n. */
+static int open_kind_at(int n, int port, int kind) {
     struct sockaddr_in to = service;
     struct timeval patience = {5, 0};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(AF_INET, kind, 0);
     if (fd < 0) return -1;
     to.sin_port = htons(port);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
@@ -74,10 +74,12 @@ static int open_at(int n, int port) {
     return close(fd);
 }
 
+static int open_at(int n, int port) { return open_kind_at(n, port, SOCK_STREAM); }
+
 static void step_open(void) {
-    int n = number();
-    const char *why = answer(open_at(n, PORT_ECHO));
-    say("open %d = %s", said(n), why);
+    int n = number(), datagrams = draw(3) == 0;
+    const char *why = answer(open_kind_at(n, PORT_ECHO, datagrams ? SOCK_DGRAM : SOCK_STREAM));
+    say("open %s%d = %s", datagrams ? "datagrams " : "", said(n), why);
 }
 
 static void step_listen(void) {

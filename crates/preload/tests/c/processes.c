@@ -127,10 +127,11 @@ static int asks(int how, int fd, int ep) {
 }
 
 static void asks_for_ever(void) {
-    int status, fd = socket(AF_INET, SOCK_DGRAM, 0), ep = epoll_create1(0);
-    struct sockaddr_in echo = address_of(peer_ip, PORT_ECHO);
+    /* A stream without a peer is not shared. */
+    int status, fd = socket(AF_INET, SOCK_STREAM, 0), ep = epoll_create1(0);
+    struct sockaddr_in any = address_of("0.0.0.0", 0);
     struct epoll_event e = {.events = EPOLLIN};
-    CHECK(connect(fd, (void *)&echo, sizeof echo) == 0);
+    CHECK(bind(fd, (void *)&any, sizeof any) == 0);
     CHECK(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e) == 0);
     for (int how = 0; on_netchan && how < 6; how++) {
         pid_t child = fork();

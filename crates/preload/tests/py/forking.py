@@ -171,8 +171,8 @@ def spawned():
 
 def silent():
     """A server whose standard error goes to /dev/null once it serves; a child tries what cannot be shared."""
-    datagrams = socket.socket(type=socket.SOCK_DGRAM)
-    datagrams.bind((sys.argv[2], PORT))
+    bound = socket.socket()
+    bound.bind((sys.argv[2], PORT))
     print("ready", flush=True)
     input()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -180,7 +180,7 @@ def silent():
     if child == 0:
         signal.alarm(60)
         try:
-            datagrams.recv(10)
+            bound.recv(10)
         except OSError:
             pass
         print("used", flush=True)
