@@ -189,6 +189,7 @@ impl Stack {
     /// Sends what shards have put into the channels to `queues` (a bit each), in the calling thread: while they have a leader, present or away.
     #[inline(never)]
     pub fn send_led(&self, mut queues: u64, now: Instant) {
+        let mut returned = false;
         while queues != 0 {
             let number = queues.trailing_zeros() as usize;
             queues &= queues - 1;
@@ -206,6 +207,10 @@ impl Stack {
             if is_left || timer_moved || has_frames {
                 self.driver.queues[number].doorbell.ring(); // the thread that rests sleeps until then
             }
+            returned |= has_returns && !is_left;
+        }
+        if returned {
+            self.take_returned();
         }
     }
 
