@@ -30,6 +30,7 @@ pub unsafe fn receive_message(
     }
     // SAFETY: not NULL; the caller vouches for the rest.
     let message = unsafe { &mut *message };
+    name_len(message)?;
     if flags & libc::MSG_ERRQUEUE != 0 {
         // SAFETY: the caller's.
         return match unsafe { stamping::receive(live, message) } {
@@ -40,7 +41,6 @@ pub unsafe fn receive_message(
             told => told,
         };
     }
-    name_len(message)?;
     let count = message.msg_iovlen;
     let receive = |buffers: &mut [IoSliceMut<'_>]| receive(live, buffers, flags);
     // SAFETY: the caller's.
@@ -113,6 +113,12 @@ pub unsafe fn send_message(
     // SAFETY: not NULL; the caller vouches for the rest.
     let message = unsafe { &*message };
     let name_len = name_len(message)?;
+    // As Linux: a name without a length is none.
+    let name = if name_len == 0 {
+        std::ptr::null()
+    } else {
+        message.msg_name.cast_const()
+    };
     let along = if message.msg_controllen == 0 || message.msg_control.is_null() {
         Along::default()
     } else {
@@ -120,7 +126,7 @@ pub unsafe fn send_message(
         unsafe { ancillary::read(message, live) }?
     };
     // SAFETY: the caller's.
-    let to = unsafe { destination(live, message.msg_name.cast(), name_len, flags) }?;
+    let to = unsafe { destination(live, name.cast(), name_len, flags) }?;
     let count = message.msg_iovlen;
     let send = |buffers: &mut [IoSlice<'_>]| send_with(live, buffers, to, along, flags);
     // SAFETY: the caller's.

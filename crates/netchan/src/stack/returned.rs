@@ -27,10 +27,15 @@ thread_local! {
 }
 
 impl Stack {
+    /// Whether it goes so here.
+    pub(super) fn returns_at_once(&self) -> bool {
+        self.layout.holder == Holder::Application && self.threaded && !self.stepped
+    }
+
     /// The calling thread, which holds no shard, has handed packets of this host's to the shards' channels.
     #[cold]
     pub(super) fn take_returned(&self) {
-        if self.layout.holder != Holder::Application || !self.threaded || self.stepped {
+        if !self.returns_at_once() {
             return;
         }
         // A thread in its last moments has no such value any more; and what is sent within a round is taken by the next one, not by a call in the call.
