@@ -41,7 +41,7 @@ FULL_MUTANTS_MINUTES ?= 2
 MUTANTS_MINUTES ?= 1200
 MUTANTS_LEAST ?= 95
 
-.PHONY: help build install-c demo test skips-none test-tools test-all test-witness test-loom test-tsan test-system test-full mutants mutants-changed bench bench-contention lint doc man soak fuzz packetdrill
+.PHONY: help build install-c demo test skips-none test-tools test-all test-witness test-loom test-tsan test-system test-full mutants mutants-changed bench bench-contention lint doc man soak fuzz packetdrill suites
 
 help:
 	@echo 'make demo   build, then serve a file with an unmodified program over netchan and check what arrived'
@@ -55,6 +55,7 @@ help:
 	@echo 'make man    man pages, under target/man'
 	@echo 'make bench  the micro-benchmarks and the experiments of the lab'
 	@echo 'make packetdrill SUITE=DIR   the public packetdrill scripts of a checkout; fails on one that passed before'
+	@echo 'make suites PYTHON=FILE LTP=DIR LIBUV=FILE   test suites of other projects on the kernel and on netchan (as root)'
 	@echo 'make fuzz   every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each (needs a nightly toolchain and cargo-fuzz)'
 	@echo 'make soak   the long tests: SOAK_SEEDS=$(SOAK_SEEDS) SOAK_WORLDS=$(SOAK_WORLDS) SOAK_PACKETS=$(SOAK_PACKETS) SOAK_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) SOAK_BULK_MIB=$(SOAK_BULK_MIB)'
 
@@ -122,6 +123,11 @@ packetdrill:
 	@test -n '$(SUITE)' || { echo 'make packetdrill SUITE=DIR: a checkout of packetdrill, with packetdrill built'; exit 1; }
 	NETCHAN_PACKETDRILL='$(abspath $(SUITE))' unshare -m -n bash -c 'mount --bind "$$(command -v bash)" /bin/sh; \
 		exec $(CARGO) test -p netchan-packetdrill --test suite -- --nocapture'
+
+# Test suites of other projects, beside the kernel: docs/testing.md. PYTHON is an interpreter with its test package, LTP a checkout in which the tests of
+# system calls are built, LIBUV a uv_run_tests. As root.
+suites: build
+	.ci/suites '$(or $(CARGO_TARGET_DIR),target)/release/netchan' $(if $(PYTHON),python='$(PYTHON)') $(if $(LTP),ltp='$(abspath $(LTP))') $(if $(LIBUV),libuv='$(abspath $(LIBUV))')
 
 # What takes minutes: after `make test`, whose builds it uses.
 test-full: skips-none test-tools test-witness test-loom test-system

@@ -55,10 +55,14 @@ pub fn send(
 ) -> io::Result<usize> {
     let more = flags & libc::MSG_MORE != 0;
     if handle.socket.kind() == Kind::Stream {
-        if handle.more.swap(more, Relaxed) != more {
-            handle.socket.set_more(more);
+        if more {
+            hold_back(handle, true);
         }
         let sent = send_stream(handle, buffers, flags);
+        // Now: what was held leaves together with this.
+        if !more {
+            hold_back(handle, false);
+        }
         if flags & libc::MSG_EOR != 0 && sent.is_ok() {
             handle.socket.end_record();
         }
@@ -73,6 +77,13 @@ pub fn send(
     wait::until(handle, Readiness::WRITABLE, never_waits, timeout, || {
         handle.socket.send_message(buffers, to, &info)
     })
+}
+
+/// Whether small segments wait for more.
+fn hold_back(handle: &Handle, more: bool) {
+    if handle.more.swap(more, Relaxed) != more {
+        handle.socket.set_more(more);
+    }
 }
 
 fn send_stream(

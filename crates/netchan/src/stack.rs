@@ -17,6 +17,7 @@ mod lending;
 pub(crate) mod link_leader;
 mod moving;
 mod packet_channels;
+mod returned;
 mod rx;
 pub(crate) mod shard_leader;
 pub(crate) mod sleep;

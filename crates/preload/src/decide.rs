@@ -239,6 +239,9 @@ pub unsafe fn before_message(
     }
     // SAFETY: not NULL; the caller vouches for the rest.
     let message = unsafe { &*message };
+    if message.msg_namelen == 0 {
+        return Ok(()); // as Linux: no name
+    }
     // SAFETY: the caller's.
     unsafe { before_datagram(fd, message.msg_name.cast(), message.msg_namelen, flags) }
 }

@@ -76,6 +76,7 @@
 //! * **Cancellation** (`pthread_cancel`) acts as on the kernel's calls; `syscall` and `sendfile` are no cancellation points. A call that has done something by then returns; the next one ends the thread.
 //! * **SO_RCVTIMEO, SO_SNDTIMEO** are read back as they were set; Linux rounds them up to its tick, 1 to 10 ms by its build.
 //! * **Bad pointers.** NULL, the first page and the kernel's half are EFAULT; other addresses that are not mapped fault.
+//! * **Ports below 1024** are open to any user: the stack is the process's own. `netchan daemon` has rules.
 //! * **SO_BINDTODEVICE** knows links by their names in `netchan show`, with their kind or without (`tap:nc0`, `nc0`), and by the stack's numbers, from 1, which
 //!   are not the kernel's; an index that no link has is ENODEV at once. A connection stays on its link: another is EINVAL. What a host sends to
 //!   itself comes in by the link that has the address.

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 
-use libc::{c_int, c_uint, mmsghdr, msghdr};
+use libc::{c_int, c_uint, mmsghdr, msghdr, socklen_t};
 use netchan::socket::Kind;
 
 use crate::{
@@ -30,6 +30,7 @@ pub unsafe fn receive_message(
     }
     // SAFETY: not NULL; the caller vouches for the rest.
     let message = unsafe { &mut *message };
+    name_len(message)?;
     if flags & libc::MSG_ERRQUEUE != 0 {
         // SAFETY: the caller's.
         return match unsafe { stamping::receive(live, message) } {
@@ -51,6 +52,7 @@ pub unsafe fn receive_message(
             // SAFETY: the caller's.
             unsafe { address::write(from, live.state.domain, message.msg_name.cast(), len) }?;
         }
+        None if message.msg_name.is_null() => {} // as it was
         None => message.msg_namelen = 0,
     }
     let told = if live.state.kind == Kind::Stream {
@@ -62,6 +64,14 @@ pub unsafe fn receive_message(
     };
     message.msg_flags = told | truncated(received.truncated) | flags & libc::MSG_OOB;
     Ok(received.len)
+}
+
+/// How long a message's name is, which Linux reads as a signed number: EINVAL where that is negative. One that is longer than all addresses is cut.
+fn name_len(message: &msghdr) -> io::Result<socklen_t> {
+    match c_int::try_from(message.msg_namelen) {
+        Err(_) if !message.msg_name.is_null() => fail(libc::EINVAL),
+        _ => Ok(message.msg_namelen.min(address::LONGEST)),
+    }
 }
 
 const fn truncated(is: bool) -> c_int {
@@ -102,6 +112,13 @@ pub unsafe fn send_message(
     }
     // SAFETY: not NULL; the caller vouches for the rest.
     let message = unsafe { &*message };
+    let name_len = name_len(message)?;
+    // As Linux: a name without a length is none.
+    let name = if name_len == 0 {
+        std::ptr::null()
+    } else {
+        message.msg_name.cast_const()
+    };
     let along = if message.msg_controllen == 0 || message.msg_control.is_null() {
         Along::default()
     } else {
@@ -109,7 +126,7 @@ pub unsafe fn send_message(
         unsafe { ancillary::read(message, live) }?
     };
     // SAFETY: the caller's.
-    let to = unsafe { destination(live, message.msg_name.cast(), message.msg_namelen, flags) }?;
+    let to = unsafe { destination(live, name.cast(), name_len, flags) }?;
     let count = message.msg_iovlen;
     let send = |buffers: &mut [IoSlice<'_>]| send_with(live, buffers, to, along, flags);
     // SAFETY: the caller's.

@@ -153,9 +153,11 @@ fn incoming_cpu(cpu: c_int) -> SocketOption {
 const fn has_level(state: &SocketState, level: c_int) -> bool {
     match level {
         libc::IPPROTO_TCP => matches!(state.kind, Kind::Stream),
-        libc::SOL_UDP => matches!(state.kind, Kind::Datagram),
+        // As Linux, which has options of both with its own function of them.
+        libc::SOL_UDP | libc::IPPROTO_UDPLITE => matches!(state.kind, Kind::Datagram),
         libc::IPPROTO_IPV6 => matches!(state.domain, Domain::V6),
-        _ => true,
+        libc::SOL_SOCKET | libc::IPPROTO_IP => true,
+        _ => false,
     }
 }
 

@@ -170,13 +170,15 @@ pub fn into(live: Live<'_>, pipe: c_int, len: usize, flags: c_uint) -> io::Resul
         let filled = sys::read(pipe, piece)?;
         let mut rest = piece.get(..filled).unwrap_or(&[]);
         // There was room, and only another thread can have taken it.
-        while !rest.is_empty() {
-            let sent = wait::until(live, Readiness::WRITABLE, false, None, || {
-                live.socket.send(&[IoSlice::new(rest)], None)
-            })?;
-            rest = rest.get(sent..).unwrap_or(&[]);
-        }
-        Ok(filled)
+        streams::holding_back(live, msg != 0, || {
+            while !rest.is_empty() {
+                let sent = wait::until(live, Readiness::WRITABLE, false, None, || {
+                    live.socket.send(&[IoSlice::new(rest)], None)
+                })?;
+                rest = rest.get(sent..).unwrap_or(&[]);
+            }
+            Ok(filled)
+        })
     })
 }
 

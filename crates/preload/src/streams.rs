@@ -32,8 +32,19 @@ pub fn is_nonblocking(live: Live<'_>, flags: c_int) -> bool {
     flags & libc::MSG_DONTWAIT != 0 || live.state.nonblocking.load(Relaxed)
 }
 
-/// MSG_MORE holds small segments back until a send without it.
-pub fn hold_back(live: Live<'_>, more: bool) {
+/// A send of a stream: with MSG_MORE small segments are held back, until one without it has added its text. Both leave together.
+pub fn holding_back<T>(live: Live<'_>, more: bool, send: impl FnOnce() -> T) -> T {
+    if more {
+        hold_back(live, true);
+    }
+    let sent = send();
+    if !more {
+        hold_back(live, false);
+    }
+    sent
+}
+
+fn hold_back(live: Live<'_>, more: bool) {
     if live.state.more.load(Relaxed) != more {
         live.state.more.store(more, Relaxed);
         live.socket.set_more(more);

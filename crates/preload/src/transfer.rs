@@ -17,7 +17,7 @@ use crate::{
     errno::{self, fail, would_block},
     fast_open, stamping,
     state::Live,
-    streams::{hold_back, is_nonblocking, send_stream, with_chunk},
+    streams::{holding_back, is_nonblocking, send_stream, with_chunk},
     sys, wait,
 };
 
@@ -223,11 +223,12 @@ pub fn send_with(
     let result = match live.state.kind {
         Kind::Stream if fast => fast_open::send(live, buffers, to, flags),
         Kind::Stream => {
-            hold_back(live, flags & libc::MSG_MORE != 0);
-            match live.state.fast_connect.swap(false, Relaxed) {
+            let more = flags & libc::MSG_MORE != 0;
+            let is_first = live.state.fast_connect.swap(false, Relaxed);
+            holding_back(live, more, || match is_first {
                 true => fast_open::send_first(live, buffers, flags),
                 false => send_stream(live, buffers, flags),
-            }
+            })
         }
         Kind::Datagram | Kind::Ping => {
             let info = SendInfo {
@@ -296,7 +297,11 @@ pub unsafe fn destination(
     flags: c_int,
 ) -> io::Result<Option<SocketAddr>> {
     let stream = live.state.kind == Kind::Stream;
-    if pointer.is_null() || (stream && flags & libc::MSG_FASTOPEN == 0) {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    address::check_len(len)?;
+    if stream && flags & libc::MSG_FASTOPEN == 0 {
         return Ok(None);
     }
     // SAFETY: the caller's.
@@ -408,8 +413,7 @@ fn send_piece(live: Live<'_>, input: c_int, at: i64, most: usize) -> io::Result<
         return Ok((0, false));
     }
     let stamps = stamping::request(live, &Along::default());
-    hold_back(live, false);
-    match live.socket.commit(lease, filled) {
+    match holding_back(live, false, || live.socket.commit(lease, filled)) {
         Ok(len) => {
             stamping::sent(live, 0, stamps);
             Ok((len, true))

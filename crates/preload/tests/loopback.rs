@@ -11,6 +11,11 @@ fn same(variables: &str, whose: &str) {
 
 /// The same for the program with an argument, which makes it say more than so many lines.
 fn same_with(argument: &str, lines: usize, variables: &str, whose: &str) {
+    same_beside("", argument, lines, variables, whose);
+}
+
+/// The same, with what comes before the program on the kernel's stack.
+fn same_beside(kernels: &str, argument: &str, lines: usize, variables: &str, whose: &str) {
     if !have(&["python3"]) {
         return;
     }
@@ -18,7 +23,7 @@ fn same_with(argument: &str, lines: usize, variables: &str, whose: &str) {
     let script = format!(
         "mkdir -p $$ && cd $$\n\
          ip route add default via 10.77.0.9\n\
-         timeout 60 python3 {program} {argument} > kernel 2> log; cat log; grep -q 'whose kernel' log || exit 1\n\
+         {kernels} timeout 60 python3 {program} {argument} > kernel 2> log; cat log; grep -q 'whose kernel' log || exit 1\n\
          (exec env {variables} LD_PRELOAD=$LIBRARY timeout -k 1 60 python3 {program} {argument}) > netchan 2> log; cat log\n\
          grep -q 'whose {whose}' log && diff kernel netchan && test $(wc -l < kernel) -gt {lines} && echo the same"
     );
@@ -32,7 +37,11 @@ fn with_a_link() {
 
 #[test]
 fn alone() {
-    same(
+    // A kernel that has no route either.
+    same_beside(
+        "unshare -n sh -c 'ip link set lo up && exec \"$@\"' sh",
+        "",
+        40,
         "-u NETCHAN_LINK -u NETCHAN_ADDRESS -u NETCHAN_GATEWAY NETCHAN_LOOPBACK=true",
         "netchan",
     );
@@ -106,4 +115,47 @@ fn a_port_is_shown_by_the_call_that_gave_it() {
 fn listeners_options_are_those_of_the_time_of_connecting() {
     binds("inherited", 6);
     binds("every_inherited", 90);
+}
+
+/// Runs a program on the kernel's stack and on netchan's where there are loopback addresses alone; both must say the same, in so many lines.
+fn says_the_same(program: &str, topic: &str, lines: usize) {
+    if !have(&["python3"]) {
+        return;
+    }
+    let program = format!(
+        "{}/tests/py/{program}.py {topic}",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let script = format!(
+        "mkdir -p $$ && cd $$\nunset NETCHAN_LINK NETCHAN_ADDRESS NETCHAN_GATEWAY\n\
+         alone() {{ unshare -n sh -c 'ip link set lo up && exec \"$@\"' sh \"$@\"; }}\n\
+         alone timeout 60 python3 {program} > kernel || exit 1\n\
+         alone env NETCHAN_LOOPBACK=true LD_PRELOAD=$LIBRARY timeout -k 1 60 python3 {program} > netchan 2> log; cat log\n\
+         grep -q 'no stack was started' log && exit 1\n\
+         diff kernel netchan && test $(wc -l < kernel) = {lines} && echo the same"
+    );
+    expect(&script, "the same");
+}
+
+#[test]
+fn what_is_sent_is_there_when_the_call_returns() {
+    says_the_same("at_once", "arrives", 4);
+    says_the_same("at_once", "datagrams", 2);
+    says_the_same("at_once", "connects", 3);
+    says_the_same("at_once", "ends", 4);
+}
+
+#[test]
+fn what_was_held_back_leaves_with_the_next_send() {
+    says_the_same("at_once", "more", 5);
+}
+
+#[test]
+fn lengths_of_addresses_are_read_as_linux_does() {
+    says_the_same("lengths", "", 704);
+}
+
+#[test]
+fn without_a_route_nothing_leaves() {
+    says_the_same("nowhere", "", 54);
 }

@@ -214,13 +214,16 @@ impl Settings {
     }
 }
 
-/// The link for a group where none is named: by the routes; else the first one with an address of the group's family.
+/// The link for a group where none is named: by the routes; else the first one with an address of the group's family. Loopback's has to be named, as with Linux.
 pub(crate) fn leading_to(net: &Network, group: IpAddr) -> Option<u8> {
     let by_route = (net.routes.lookup(group)).and_then(|next| u8::try_from(next.interface).ok());
     let has_family = |facts: &InterfaceFacts| {
         (facts.addresses.iter()).any(|a| a.ip().is_ipv4() == group.is_ipv4())
     };
-    by_route.or_else(|| u8::try_from(net.interfaces.iter().position(has_family)?).ok())
+    let mut links = (0..).zip(&net.interfaces);
+    let mut first =
+        || links.find(|(number, facts)| net.loopback != Some(*number) && has_family(facts));
+    by_route.or_else(|| first().map(|(number, _)| number))
 }
 
 /// The link that a call means, for `group`.

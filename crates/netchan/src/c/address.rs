@@ -28,6 +28,20 @@ const V4_LEN: usize = size_of::<sockaddr_in>();
 const V6_LEN_MIN: usize = 24;
 const V6_LEN: usize = size_of::<sockaddr_in6>();
 
+/// The longest address that there is (`struct sockaddr_storage`).
+pub const LONGEST: socklen_t = 128;
+
+/// A length as callers pass it: Linux reads it as a signed number, and takes none that is longer than all addresses (EINVAL).
+///
+/// # Errors
+/// As said.
+pub fn check_len(len: socklen_t) -> io::Result<()> {
+    match len {
+        0..=LONGEST => Ok(()),
+        _ => fail(libc::EINVAL),
+    }
+}
+
 /// Bytes of an address that say its family.
 pub const FAMILY: socklen_t = 2;
 
@@ -66,6 +80,7 @@ pub unsafe fn read_own(
 /// # Safety
 /// `pointer` must be readable for `len` bytes, or NULL.
 pub unsafe fn read(pointer: *const sockaddr, len: socklen_t, domain: Domain) -> io::Result<Given> {
+    check_len(len)?;
     if buffers::is_bad(pointer) {
         return fail(libc::EFAULT);
     }

@@ -132,10 +132,10 @@ impl Network {
         self.loopback.filter(|_| ip.is_loopback())
     }
 
-    /// Whether what comes from this address of ours may go there: a loopback address stays on this host (RFC 1122 §3.2.1.3 (g), RFC 4291 §2.5.3).
+    /// Whether what comes from this address of ours may go there by an interface: a loopback address stays on this host (RFC 1122 §3.2.1.3 (g), RFC 4291 §2.5.3).
     #[inline]
-    pub fn may_send(&self, source: IpAddr, destination: IpAddr) -> bool {
-        !source.is_loopback() || self.is_local(destination)
+    pub fn may_send(&self, interface: u8, source: IpAddr, destination: IpAddr) -> bool {
+        !source.is_loopback() || self.is_local(destination) || self.loopback == Some(interface)
     }
 
     /// Whether `ip` is multicast or a broadcast address of ours: a socket may be bound to it.

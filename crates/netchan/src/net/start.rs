@@ -89,6 +89,7 @@ impl Builder {
             host: host.clone(),
             counters: parts.counters.clone(),
             bound_ports: directory.tcp_ports.clone(),
+            own: parts.queues.iter().position(|queue| queue.kind == "lo"),
             queues: parts.queues,
             lanes: Lane::of_links(&parts.links),
             links: parts.links,

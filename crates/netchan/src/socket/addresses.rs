@@ -101,7 +101,7 @@ impl Socket {
     }
 
     /// Whether its address lets it send to `remote`: an IPv4 address, or IPv6's wildcard as a mapped one, does not reach IPv6
-    /// (EAFNOSUPPORT), a loopback address reaches this host only (EINVAL). (One bound to an IPv6 address is of IPv6 alone: [`Self::inward`].)
+    /// (EAFNOSUPPORT), a loopback address reaches this host only (EINVAL; ENETUNREACH where no address of ours does). (One bound to an IPv6 address is of IPv6 alone: [`Self::inward`].)
     pub(super) fn may_reach(&self, options: &SocketOptions, remote: SocketAddr) -> io::Result<()> {
         let Some(local) = self.source_of(options, remote.ip()) else {
             return Ok(());
@@ -109,17 +109,34 @@ impl Socket {
         if local.is_ipv4() && remote.is_ipv6() {
             return Err(error(libc::EAFNOSUPPORT));
         }
-        let is_one_family = local.is_ipv4() == remote.is_ipv4();
-        if is_one_family && self.stays(&self.stack().control.host.network(), local, remote.ip()) {
-            return Err(error(libc::EINVAL));
+        if local.is_ipv4() != remote.is_ipv4() {
+            return Ok(());
         }
-        Ok(())
+        let ends = (local, remote.ip());
+        if !self.stays(&self.stack().control.host.network(), None, ends) {
+            return Ok(());
+        }
+        match self.way_to(options, remote.ip()) {
+            None => Err(error(libc::ENETUNREACH)),
+            Some((interface, _)) => {
+                let net = self.stack().control.host.network();
+                match self.stays(&net, Some(interface), ends) {
+                    true => Err(error(libc::EINVAL)),
+                    false => Ok(()),
+                }
+            }
+        }
     }
 
-    /// Whether what comes from `local` may not leave this host, and a send says so. As Linux: of an IPv6 datagram it does not.
-    pub(super) fn stays(&self, net: &Network, local: IpAddr, remote: IpAddr) -> bool {
+    /// Whether what comes from `local` may not go to `remote` by this interface (`None`: by any but loopback's), and a send says so. As Linux: of an IPv6 datagram it does not.
+    pub(super) fn stays(
+        &self,
+        net: &Network,
+        interface: Option<u8>,
+        (local, remote): (IpAddr, IpAddr),
+    ) -> bool {
         let is_silent = self.kind == Kind::Datagram && remote.is_ipv6();
-        !is_silent && !net.may_send(local, remote)
+        !is_silent && !net.may_send(interface.unwrap_or(u8::MAX), local, remote)
     }
 
     /// The address that it has, by bind(2) or by a connect.
@@ -132,7 +149,7 @@ impl Socket {
     }
 
     /// The same, toward this address: of an IPv6 datagram socket with an IPv6 address, what a connect to IPv4 gave it beside that.
-    fn source_of(&self, options: &SocketOptions, remote: IpAddr) -> Option<IpAddr> {
+    pub(super) fn source_of(&self, options: &SocketOptions, remote: IpAddr) -> Option<IpAddr> {
         let mapped = options.mapped_source.filter(|_| remote.is_ipv4());
         mapped.or_else(|| self.address_of(options))
     }

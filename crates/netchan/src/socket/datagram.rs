@@ -570,7 +570,7 @@ impl Socket {
             || ip.is_unspecified()
             || ip.is_multicast()
             || net.is_broadcast(ip)
-            || self.stays(net, local.ip(), ip)
+            || self.stays(net, None, (local.ip(), ip))
         {
             return None;
         }
@@ -657,7 +657,7 @@ impl Socket {
                 .filter(|ip| ip.is_ipv4() == remote.is_ipv4())
                 .unwrap_or(source),
         };
-        if self.stays(net, ip, remote.ip()) {
+        if self.stays(net, Some(interface), (ip, remote.ip())) {
             return Err(error(libc::EINVAL));
         }
         Ok(Destination {

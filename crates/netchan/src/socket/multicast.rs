@@ -231,7 +231,13 @@ impl Socket {
             return net.route_by(Some(device), ip, mark);
         }
         if ip.is_multicast() {
-            return Settings::or_default(options.multicast.as_deref()).way(&net, ip);
+            let settings = Settings::or_default(options.multicast.as_deref());
+            // As Linux: by the interface of its own address, where none was chosen.
+            let own = (self.source_of(options, ip)).filter(|own| own.is_ipv4() && ip.is_ipv4());
+            let by_own = own
+                .filter(|_| settings.interface_v4.is_none())
+                .and_then(|own| Some((u8::try_from(net.interface_of(own)?).ok()?, own)));
+            return by_own.or_else(|| settings.way(&net, ip));
         }
         net.route(ip, mark)
     }

@@ -276,7 +276,7 @@ impl PacketChannel {
             Some(_) => return Err(error(libc::EADDRNOTAVAIL)),
             None => own,
         };
-        if !net.may_send(local, remote) {
+        if !net.may_send(interface, local, remote) {
             return Err(invalid("a loopback address stays on this host"));
         }
         self.check_link(interface)?;

@@ -44,6 +44,8 @@ pub(crate) struct DriverSide {
     pub links: Vec<Vec<usize>>,
     /// As many as the link has queues that has most.
     pub lanes: Vec<Lane>,
+    /// The queue of the loopback interface, which no thread has to be woken for.
+    pub own: Option<usize>,
     /// Whether threads that wait may lead the links.
     pub can_lead: AtomicBool,
     /// A link leader that is away for so long is replaced; zero: the links' threads poll always.
@@ -185,6 +187,13 @@ impl DriverSide {
             return None;
         }
         Some(self.all_are_gone())
+    }
+
+    /// Whether the thread that has put something into the channels to a queue sends it itself: the queue's lane has a leader, present or away, or its packets
+    /// go no further than this host.
+    #[inline]
+    pub fn is_sent_in_calls(&self, queue: usize) -> bool {
+        self.own == Some(queue) || self.lane_of(queue).leader.is_led()
     }
 
     /// The queue of a link by which a shard sends.

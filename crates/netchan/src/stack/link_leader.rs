@@ -189,6 +189,7 @@ impl Stack {
     /// Sends what shards have put into the channels to `queues` (a bit each), in the calling thread: while they have a leader, present or away.
     #[inline(never)]
     pub fn send_led(&self, mut queues: u64, now: Instant) {
+        let mut returned = false;
         while queues != 0 {
             let number = queues.trailing_zeros() as usize;
             queues &= queues - 1;
@@ -202,10 +203,20 @@ impl Stack {
             let timer_moved = interface.take_timer_moved();
             drop(interface);
             // The thread that is at the link (it may be this one) may be past its look at what comes back.
-            let is_left = has_returns && self.turn_if_free(number, halves, now).is_none();
+            let is_own = self.driver.own == Some(number) && self.returns_at_once();
+            if is_own {
+                // Whatever another thread has taken of it by then is in the channels afterwards.
+                self.turn(number, &mut halves.receive.lock(), &halves.interface, now);
+            }
+            let is_left =
+                !is_own && has_returns && self.turn_if_free(number, halves, now).is_none();
             if is_left || timer_moved || has_frames {
                 self.driver.queues[number].doorbell.ring(); // the thread that rests sleeps until then
             }
+            returned |= is_own || (has_returns && !is_left);
+        }
+        if returned {
+            self.take_returned();
         }
     }
 

@@ -97,7 +97,7 @@ impl Stack {
         }
     }
 
-    fn turn(
+    pub(super) fn turn(
         &self,
         number: usize,
         side: &mut Receive,

@@ -63,7 +63,7 @@ pub(super) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) -> u64 {
                     let depth = [own as u64, number as u64, waiting as u64];
                     trace::detail(trace::DEPTH_OUT, depth);
                 }
-                if stack.driver.lane_of(number).leader.is_led() {
+                if stack.driver.is_sent_in_calls(number) {
                     queues |= 1 << number;
                     continue;
                 }

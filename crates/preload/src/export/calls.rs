@@ -281,6 +281,7 @@ fn making_numbers(number: c_long) -> Option<Function> {
         libc::SYS_socketpair => Int(socketpair as *const c_void),
         libc::SYS_epoll_create1 => Int(waiting::epoll_create1 as *const c_void),
         libc::SYS_ppoll => Int(waiting::ppoll as *const c_void),
+        libc::SYS_pselect6 => Int(waiting::pselect_call as *const c_void),
         libc::SYS_openat => Int(openat as *const c_void),
         libc::SYS_pipe2 => Int(pipe2 as *const c_void),
         libc::SYS_eventfd2 => Int(eventfd as *const c_void),
@@ -288,7 +289,7 @@ fn making_numbers(number: c_long) -> Option<Function> {
         #[cfg(target_arch = "x86_64")]
         libc::SYS_poll => Int(waiting::poll as *const c_void),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_select => Int(waiting::select as *const c_void),
+        libc::SYS_select => Int(waiting::select_call as *const c_void),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_open => Int(open as *const c_void),
         #[cfg(target_arch = "x86_64")]

@@ -35,8 +35,16 @@ unsafe fn receive(
         Some(peer) => unsafe { address::write(peer, live.state.domain, from, from_len) }?,
         None if from.is_null() || from_len.is_null() => {}
         None if buffers::is_bad(from_len) => return errno::fail(libc::EFAULT),
-        // SAFETY: not NULL; the caller vouches for the rest.
-        None => unsafe { from_len.write_unaligned(0) },
+        None => {
+            // SAFETY: not NULL; the caller vouches for the rest.
+            let room = unsafe { from_len.read_unaligned() };
+            // As Linux, which reads it as a signed number once the text has been taken.
+            if c_int::try_from(room).is_err() {
+                return errno::fail(libc::EINVAL);
+            }
+            // SAFETY: as above.
+            unsafe { from_len.write_unaligned(0) };
+        }
     }
     Ok(received.len)
 }

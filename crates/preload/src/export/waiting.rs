@@ -2,7 +2,7 @@
 
 use std::{slice, time::Duration};
 
-use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+use libc::{c_int, c_long, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use crate::{
     buffers, edge,
@@ -13,7 +13,7 @@ use crate::{
     poll::{self, Sets},
     process, real,
     region::cancellation_point,
-    serve,
+    serve, sys,
     wait::{self, Deadline, SignalMask},
 };
 
@@ -219,7 +219,6 @@ pub unsafe extern "C-unwind" fn pselect(
         return unsafe { (real::PSELECT.get())(nfds, read, write, except, timeout, mask) };
     }
     cancellation_point();
-    cancellation_point();
     count_of(edge::long(|| {
         // SAFETY: the caller's.
         let timeout = unsafe { wait::timespec(timeout) }?;
@@ -228,6 +227,86 @@ pub unsafe extern "C-unwind" fn pselect(
         // SAFETY: the caller's.
         unsafe { sets.select(timeout) }
     }))
+}
+
+/// select(2) by its number. What is not netchan's the kernel answers itself: the C library's function reads the time, and writes another place.
+///
+/// # Safety
+/// As select(2).
+pub unsafe extern "C-unwind" fn select_call(
+    nfds: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    let sets = Sets {
+        sets: [read, write, except],
+        nfds,
+    };
+    // SAFETY: the caller's.
+    if unsafe { select_concerns_us(sets) } {
+        // SAFETY: the caller's.
+        return unsafe { select(nfds, read, write, except, timeout) };
+    }
+    let timeout = timeout.expose_provenance();
+    // SAFETY: the caller's.
+    unsafe { kernels_select(libc::SYS_select, sets, [timeout, 0]) }
+}
+
+/// pselect(2) by its number, which writes back the time that is left, and has a pointer to a pointer to the mask, and the mask's length.
+///
+/// # Safety
+/// As pselect6(2).
+pub unsafe extern "C-unwind" fn pselect_call(
+    nfds: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timespec,
+    mask: *const *const sigset_t,
+) -> c_int {
+    let sets = Sets {
+        sets: [read, write, except],
+        nfds,
+    };
+    // SAFETY: the caller's.
+    if !unsafe { select_concerns_us(sets) } {
+        let rest = [timeout.expose_provenance(), mask.expose_provenance()];
+        // SAFETY: the caller's.
+        return unsafe { kernels_select(libc::SYS_pselect6, sets, rest) };
+    }
+    count_of(edge::long(|| {
+        if !mask.is_null() && buffers::is_bad(mask) {
+            return errno::fail(libc::EFAULT);
+        }
+        // SAFETY: the caller's.
+        let limit = unsafe { wait::timespec(timeout) }?;
+        let deadline = Deadline::after(limit);
+        // SAFETY: not a bad one; the caller vouches for the rest.
+        let mask = unsafe { mask.as_ref() }.map_or(std::ptr::null(), |mask| *mask);
+        // SAFETY: the caller's.
+        let _mask = unsafe { SignalMask::set(mask) };
+        // SAFETY: the caller's.
+        let result = unsafe { sets.select(limit) };
+        // SAFETY: it was read above.
+        if let (Some(time), Some(left)) = (unsafe { timeout.as_mut() }, deadline.left()) {
+            time.tv_sec = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+            time.tv_nsec = i64::from(left.subsec_nanos());
+        }
+        result
+    }))
+}
+
+/// # Safety
+/// As the call.
+unsafe fn kernels_select(number: c_long, sets: Sets, [timeout, mask]: [usize; 2]) -> c_int {
+    let [read, write, except] = sets.sets.map(|set| set.expose_provenance());
+    #[allow(clippy::cast_sign_loss)] // the kernel takes it back as it was
+    let nfds = sets.nfds as usize;
+    // SAFETY: the caller's.
+    let result = unsafe { sys::as_c(number, [nfds, read, write, except, timeout, mask]) };
+    c_int::try_from(result).unwrap_or(-1)
 }
 
 fn note_epoll(epfd: c_int) -> c_int {

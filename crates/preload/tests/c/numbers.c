@@ -1,7 +1,10 @@
 /* Numbers: netchan's own are out of reach, what fails changes nothing, and what was closed unseen is not believed. */
 #define _GNU_SOURCE
+#include <signal.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/select.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -98,6 +101,36 @@ static void closed_unseen(void) {
     close(fd);
 }
 
+/* The kernel's select has another signature than the C library's functions, and reads the time itself. */
+static void selects_by_number(void) {
+    int fd = connected(PORT_ECHO);
+    fd_set reads, none;
+    void *nowhere = mmap(0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    FD_ZERO(&none);
+    FAILS(EFAULT, syscall(SYS_select, 1, &none, 0, 0, nowhere));
+    FAILS(EFAULT, syscall(SYS_pselect6, 1, &none, 0, 0, nowhere, 0));
+    munmap(nowhere, 4096);
+    struct timeval time = {.tv_sec = 5};
+    struct timespec exact = {.tv_sec = 5};
+    sigset_t no_signals;
+    struct {
+        const sigset_t *set;
+        size_t len;
+    } mask = {&no_signals, 8};
+    sigemptyset(&no_signals);
+    CHECK(syscall(SYS_write, fd, "select", 6) == 6);
+    FD_ZERO(&reads);
+    FD_SET(fd, &reads);
+    CHECK(syscall(SYS_select, fd + 1, &reads, 0, 0, &time) == 1 && FD_ISSET(fd, &reads));
+    CHECK(syscall(SYS_pselect6, fd + 1, &reads, 0, 0, &exact, &mask) == 1 && FD_ISSET(fd, &reads));
+    CHECK(exact.tv_sec >= 4 && exact.tv_sec <= 5);
+    char data[8];
+    CHECK(read(fd, data, 8) == 6);
+    exact = (struct timespec){.tv_nsec = 1000000};
+    CHECK(syscall(SYS_pselect6, fd + 1, &reads, 0, 0, &exact, 0) == 0 && !exact.tv_sec && !exact.tv_nsec);
+    close(fd);
+}
+
 /* What libuv and others call by number. */
 static void by_number(void) {
     char data[8];
@@ -119,6 +152,7 @@ static void by_number(void) {
     FAILS(EBADF, syscall(SYS_write, copy, "x", 1));
     if (on_netchan) FAILS(ENOSYS, syscall(425 /* io_uring_setup */, 8, 0));
     CHECK(syscall(SYS_getpid) == getpid() && syscall(SYS_gettid) > 0);
+    selects_by_number();
     FAILS(EBADF, syscall(SYS_read, -1, data, 8));
     close(high), close(102), close(ep);
 }

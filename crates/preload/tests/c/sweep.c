@@ -149,6 +149,17 @@ static void all(int (*make)(void), const struct option *options, size_t count) {
 }
 #define ALL(make, options) all(make, options, sizeof options / sizeof *options)
 
+/* Levels that a socket has no options of, and an option that no level has. */
+static void levels(int (*make)(void)) {
+    int fd = make();
+    for (int level = -1; level <= 300; level++) {
+        socklen_t len = 4;
+        int got = getsockopt(fd, level, 77777, odd, &len) ? errno : 0, set = setsockopt(fd, level, 77777, odd, 4) ? errno : 0;
+        printf("%s LEVEL_%d no option: errno %d, set errno %d\n", state, level, got, set);
+    }
+    close(fd);
+}
+
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     alarm(100);
@@ -171,6 +182,7 @@ int main(int argc, char **argv) {
         ALL(states[i].make, of_datagrams);
         ALL(states[i].make, of_ip);
         ALL(states[i].make, of_ipv6);
+        levels(states[i].make);
     }
     return 0;
 }

@@ -159,7 +159,7 @@ impl Interface {
         let (source, destination) = ends_of(packet.bytes())?;
         let net = &self.host.net;
         let may = packet.meta.translated.get()
-            || net.is_local(source) && net.may_send(source, destination);
+            || net.is_local(source) && net.may_send(self.number, source, destination);
         may.then_some(destination)
     }
 
