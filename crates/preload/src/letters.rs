@@ -208,11 +208,11 @@ pub unsafe fn receive(
 /// As read(2).
 #[inline]
 pub unsafe fn read(fd: RawFd, buffer: *mut c_void, len: size_t) -> Option<isize> {
-    let nobody = (ptr::null_mut(), ptr::null_mut());
+    let no_name = (ptr::null_mut(), ptr::null_mut());
     match len {
         0 => crossing::get(fd).map(|_| 0),
         // SAFETY: the caller's.
-        _ => unsafe { receive(fd, (buffer, len), 0, nobody) },
+        _ => unsafe { receive(fd, (buffer, len), 0, no_name) },
     }
 }
 

@@ -62,7 +62,7 @@ fn forget(fd: RawFd) -> Left {
     }
     let left = SOCKETS.remove(fd).and_then(|removed| end(fd, removed).0);
     instances::closed(fd);
-    drop(CROSSINGS.remove(fd)); // the kernel counts who has it
+    drop(CROSSINGS.remove(fd)); // the kernel counts its holders
     Left(left)
 }
 

@@ -6,7 +6,7 @@ use super::{
 };
 use std::process::Command;
 
-/// `serve.py HOW` serves UDP port 9 in the way that it is told; each answer begins with who answers and the address that was asked.
+/// `serve.py HOW` serves UDP port 9 in the way that it is told; each answer begins with the process that answers and the address that was asked.
 /// `ask.py` asks it 300 times, all sizes, and counts.
 const PROGRAMS: &str = "\
 cat > serve.py <<'END'

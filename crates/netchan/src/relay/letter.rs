@@ -30,7 +30,7 @@ pub enum Inward {
 /// A datagram that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
-    /// Who sent it.
+    /// Its sender.
     pub from: Option<SocketAddr>,
     /// What else is known of it. Its age counts from `at`.
     pub info: Option<DatagramInfo>,

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use super::Stack;
 use crate::regime::Holder;
 
-/// Packets bring about others: acknowledgments, and text for which a window opened. After so many rounds the rest is left to those who look after the shards.
+/// Packets bring about others: acknowledgments, and text for which a window opened. After so many rounds the rest is left to the threads that look after the shards.
 const ROUNDS: u32 = 64;
 
 /// What the calling thread does.

@@ -216,7 +216,7 @@ impl Pipes {
     /// Says that there is something for the other side. Its doorbell is to be rung after this.
     #[inline]
     pub fn post(&self) {
-        // Release pairs with Acquire in `posts`: who sees the count sees what it is about. Several threads of this process may count.
+        // Release pairs with Acquire in `posts`: a side that sees the count sees what it is about. Several threads of this process may count.
         (self.word(POSTS + place(self.side) * LINE)).fetch_add(1, Ordering::Release);
     }
 
@@ -276,7 +276,7 @@ impl Pipes {
             return None;
         }
         let (near, far) = (self.side, other(self.side));
-        // Relaxed, here and below: hints; who reads or writes the ring looks again.
+        // Relaxed, here and below: hints; what reads or writes the ring looks again.
         let index = |side, line| self.index(slot, side, line).load(Ordering::Relaxed);
         let word = |side, at| {
             let word = self.word(self.layout.line(slot, side) + at);
