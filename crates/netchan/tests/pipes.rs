@@ -346,6 +346,24 @@ fn a_tap_of_either_application_sees_the_text() {
 /// Where each side says in their memory that text is to go in packets.
 const HOLDS: [u64; 2] = [256, 384];
 
+/// A look that is over before the next byte leaves the pipes as they are.
+#[test]
+fn a_short_look_changes_nothing() {
+    let scene = Scene::new();
+    let (mut ours, mut theirs) = scene.piped();
+    let tap = scene.server.tap(tap::Options::default()).unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    let kind = theirs.read(&mut [0]).unwrap_err().kind();
+    assert_eq!(kind, ErrorKind::WouldBlock);
+    theirs.set_nonblocking(false).unwrap();
+    drop(tap);
+    let before = packets(&scene.client);
+    transfer(&mut ours, &mut theirs, 6 * PIPE, 15);
+    let sent = packets(&scene.client) - before;
+    assert!(sent < 20, "{sent} segments");
+    assert_eq!(counter(&scene.server, "tcp_pipes_broken"), 0);
+}
+
 /// The client sends by a pipe on and on, though the server asks for packets. What the server's connection ended with, and what it had read; `None`: the
 /// client saw what the server asks for, before it was taken away, and heeded it.
 fn defy(scene: &Scene) -> Option<(ErrorKind, usize)> {

@@ -87,9 +87,9 @@ pub unsafe extern "C-unwind" fn recv(
         // SAFETY: the caller's.
         unsafe { receive(live, buffer, len, flags, none, std::ptr::null_mut()) }
     });
-    let nobody = (std::ptr::null_mut(), std::ptr::null_mut());
+    let no_name = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: the caller's.
-    let across = || unsafe { letters::receive(fd, (buffer, len), flags, nobody) };
+    let across = || unsafe { letters::receive(fd, (buffer, len), flags, no_name) };
     // SAFETY: the caller's.
     served
         .or_else(across)

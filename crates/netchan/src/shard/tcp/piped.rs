@@ -458,10 +458,10 @@ impl Shard {
             .tcp
             .get_mut(number)
             .and_then(|s| s.piped.as_deref_mut())
-            && is_held
         {
             let fits = piped.pipe.end.pipes().layout().bytes() as usize; // widening: u32 to usize
-            piped.allowance.get_or_insert(2 * fits);
+            // No longer held: a peer that has not seen that it was goes on by the pipe.
+            piped.allowance = is_held.then(|| piped.allowance.unwrap_or(2 * fits));
         }
     }
 
