@@ -18,7 +18,13 @@ use std::{
 
 use joined_leases::{counter, join, piped, tell_ports};
 use lease_service::{LENDER, application, lender_and_peer, pattern};
-use netchan::{Builder, Lent, Net, Regime, TcpListener, TcpStream, link::wire, tap};
+use netchan::{
+    Builder, Lent, Net, Regime, TcpListener, TcpStream,
+    link::wire,
+    module::{Boxed, Module, Point, Verdict, View},
+    tap,
+};
+use proto::time::Instant;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -362,6 +368,41 @@ fn a_short_look_changes_nothing() {
     let sent = packets(&scene.client) - before;
     assert!(sent < 20, "{sent} segments");
     assert_eq!(counter(&scene.server, "tcp_pipes_broken"), 0);
+}
+
+/// Drops what has none of the flags of TCP, as firewalls do.
+struct Strict;
+
+impl Module for Strict {
+    fn name(&self) -> &str {
+        "strict"
+    }
+    fn points(&self) -> &[Point] {
+        &[Point::In]
+    }
+    fn packet(&self, _: Point, view: &View<'_>, _: Instant) -> Verdict {
+        match view.upper().get(13) {
+            Some(0) => Verdict::Drop,
+            _ => Verdict::Pass,
+        }
+    }
+}
+
+/// A module that comes while a writer waits for room sees what is sent from then on, and nothing of what wakes the writer.
+#[test]
+fn a_module_keeps_no_writer_waiting() {
+    let scene = Scene::new();
+    let (mut ours, mut theirs) = scene.piped();
+    let text = pattern(4 * PIPE, 16);
+    thread::scope(|scope| {
+        let writes = scope.spawn(|| ours.write_all(&text));
+        thread::sleep(Duration::from_millis(100)); // the pipe is full
+        scene.client.load_module(Boxed::any(Strict)).unwrap();
+        let mut got = vec![0; text.len()];
+        theirs.read_exact(&mut got).unwrap();
+        writes.join().unwrap().unwrap();
+        assert!(got == text);
+    });
 }
 
 /// The client sends by a pipe on and on, though the server asks for packets. What the server's connection ended with, and what it had read; `None`: the

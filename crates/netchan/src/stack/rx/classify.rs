@@ -7,7 +7,7 @@ use crate::{
     driver::{interface::Receive, module::Side, steer::Verdict},
     limits::SHARDS_MAX,
     link::LinkError,
-    packet::Packet,
+    packet::{Course, Packet},
     stack::driver_side::DriverSide,
     tap::{self, Begins, Reason},
     trace,
@@ -58,6 +58,10 @@ fn steer_one_by_one(driver: &DriverSide, side: &mut Receive, now: Instant) {
     let is_asked = side.taps.asks();
     while let Some(mut packet) = side.burst.pop_front() {
         let verdict = side.steer.classify(&side.host, &mut packet);
+        if packet.meta.course == Course::BESIDE {
+            sort(driver, side, verdict, packet, now); // it was never sent, and no tap has seen it
+            continue;
+        }
         let from = Side::Link(side.steer.interface());
         let verdict = match side.admit(verdict, &mut packet, (from, true, false), now) {
             Ok(Verdict::Flow(hash)) => {
