@@ -35,8 +35,8 @@ use proto::{
 };
 
 pub use self::moving::Movable;
+use self::watermarks::OwnWatermarks;
 pub use self::watermarks::Watermarks;
-use self::{piped::Piped, watermarks::OwnWatermarks};
 use super::{
     Auth, FastOpenOptions, Keys, Reuse, Shard, TcpOverrides, ports::Kept, send_queue::SendQueue,
     shares::Shares, wakers::Wakers,
@@ -99,12 +99,10 @@ pub struct TcpSocket {
     pub(super) kept: Kept,
     /// How often it has moved to another shard.
     moves: u8,
+    /// The low bits of [`PipeTable::epoch`](crate::link::lease::PipeTable::epoch) when pipes were offered for it last.
+    pipes_tried: u8,
     /// What its segments are signed with.
     pub(super) auth: Option<Box<Auth>>,
-    /// Where its text goes past TCP.
-    piped: Option<Box<Piped>>,
-    /// What was possible when pipes were offered for it last ([`PipeTable::epoch`](crate::link::lease::PipeTable::epoch)).
-    pipes_tried: u32,
 }
 
 /// What a socket call asks a connection to be.

@@ -144,7 +144,7 @@ impl Shard {
         flags: ReceiveFlags,
     ) -> Result<usize, i32> {
         let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
-        if socket.piped.is_some() {
+        if socket.watermarks.piped().is_some() {
             return self.tcp_receive_piped(number, to, flags);
         }
         if socket.receive.readable_bytes() == 0 {

@@ -62,9 +62,8 @@ impl Shard {
             segmentation,
             kept: Kept::new(linger == Some(Duration::ZERO), reuse),
             moves: 0,
-            auth: None,
-            piped: None,
             pipes_tried: 0,
+            auth: None,
         })?;
         self.bound_own(number);
         self.insert_flow(hash, number);

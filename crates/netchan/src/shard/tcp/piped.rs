@@ -116,7 +116,7 @@ impl TcpSocket {
             before: readable,
             ..Parts::default()
         };
-        let Some(piped) = self.piped.as_deref().filter(|piped| !piped.is_drained) else {
+        let Some(piped) = self.watermarks.piped().filter(|piped| !piped.is_drained) else {
             return by_tcp;
         };
         // Asked first: what was sent before is seen by the look behind it.
@@ -141,7 +141,7 @@ impl TcpSocket {
     /// Bytes that can be read, also from a pipe.
     #[inline]
     pub fn readable_bytes(&self) -> u32 {
-        if self.piped.is_none() {
+        if self.watermarks.piped().is_none() {
             return self.receive.readable_bytes();
         }
         u32::try_from(self.parts().all()).unwrap_or(u32::MAX)
@@ -149,14 +149,14 @@ impl TcpSocket {
 
     /// Whether there is no more to be read until the peer takes some of what waits: a pipe is full.
     pub(super) fn pipe_is_full(&self) -> bool {
-        self.piped.as_deref().is_some_and(|piped| {
+        self.watermarks.piped().is_some_and(|piped| {
             piped.pipe.end.readable() >= piped.pipe.end.pipes().layout().bytes() as usize // widening
         })
     }
 
     /// Bytes in a pipe that the peer has not taken.
     pub(super) fn unread_by_peer(&self) -> usize {
-        match self.piped.as_deref() {
+        match self.watermarks.piped() {
             Some(piped) if piped.outward != Outward::Waits => piped.pipe.end.unread(),
             _ => 0,
         }
@@ -164,19 +164,19 @@ impl TcpSocket {
 
     /// Whether the pipe that text goes by has room enough; `None`: text goes by TCP.
     pub(super) fn pipe_has_room(&self) -> Option<bool> {
-        let piped = self.piped.as_deref()?;
+        let piped = self.watermarks.piped()?;
         (piped.outward == Outward::Open).then(|| piped.has_room())
     }
 
     /// Bytes that the pipe has room for that text goes by; `None`: it goes by TCP.
     pub(super) fn pipe_room(&self) -> Option<usize> {
-        let piped = self.piped.as_deref()?;
+        let piped = self.watermarks.piped()?;
         (piped.outward == Outward::Open).then(|| piped.pipe.end.room())
     }
 
     /// The application lets go of it.
     pub(super) fn close_pipes(&mut self) {
-        if let Some(piped) = self.piped.take() {
+        if let Some(piped) = self.watermarks.take_piped() {
             piped.pipe.close();
         }
     }
@@ -194,7 +194,7 @@ impl TcpSocket {
 
     /// Whether it may have pipes: nothing of its text is to be signed.
     fn may_have_pipes(&self) -> bool {
-        self.piped.is_none()
+        self.watermarks.piped().is_none()
             && self.was_open
             && self.auth.is_none()
             && !self.read_shut
@@ -205,13 +205,18 @@ impl TcpSocket {
     /// What is left in the peer's pipe is read, or forgotten: the place of the pipes is another connection's then.
     fn drop_pipes_if_over(&mut self) {
         // Asked first: what was sent before is seen by the look behind it.
-        let is_finished = (self.piped.as_deref()).is_some_and(|p| p.pipe.end.is_finished());
+        let is_finished = self
+            .watermarks
+            .piped()
+            .is_some_and(|p| p.pipe.end.is_finished());
         let parts = self.parts();
-        if let Some(piped) = self.piped.as_deref_mut() {
+        if let Some(piped) = self.watermarks.piped_mut() {
             piped.is_drained |= is_finished && parts.before + parts.piped == 0;
         }
         let is_over = |p: &Piped| p.is_drained && p.outward == Outward::Ended;
-        self.piped.take_if(|piped| is_over(piped));
+        if self.watermarks.piped().is_some_and(is_over) {
+            self.watermarks.take_piped();
+        }
     }
 }
 
@@ -231,7 +236,7 @@ impl Shard {
         let Some(table) = self.pipes_of(socket.interface) else {
             return;
         };
-        let epoch = table.epoch();
+        let [epoch, ..] = table.epoch().to_le_bytes();
         if epoch == socket.pipes_tried || socket.connection.is_passive() || !socket.may_have_pipes()
         {
             return;
@@ -239,7 +244,9 @@ impl Shard {
         let pipe = table.offer(&socket.stream());
         if let Some(socket) = self.tcp.get_mut(number) {
             socket.pipes_tried = epoch;
-            socket.piped = pipe.map(|pipe| Box::new(Piped::new(pipe)));
+            if let Some(pipe) = pipe {
+                socket.watermarks.set_piped(Piped::new(pipe));
+            }
         }
     }
 
@@ -254,7 +261,7 @@ impl Shard {
         let table = self.pipes_of(socket.interface);
         let pipe = table.and_then(|table| table.accept(&socket.stream()));
         if let (Some(pipe), Some(socket)) = (pipe, self.tcp.get_mut(number)) {
-            socket.piped = Some(Box::new(Piped::new(pipe)));
+            socket.watermarks.set_piped(Piped::new(pipe));
         }
     }
 
@@ -269,7 +276,7 @@ impl Shard {
         buffers: &[IoSlice<'_>],
     ) -> Option<Result<usize, i32>> {
         let socket = self.tcp.get(number)?;
-        if socket.piped.is_none() {
+        if socket.watermarks.piped().is_none() {
             self.tcp_offer_pipes(number);
             return None;
         }
@@ -282,7 +289,7 @@ impl Shard {
             return None; // what the call says of it, it says there
         }
         let next = socket.connection.written_end();
-        let piped = socket.piped.as_deref_mut()?;
+        let piped = socket.watermarks.piped_mut()?;
         let was_open = piped.outward == Outward::Open;
         if !piped.is_open(is_held, next) {
             socket.drop_pipes_if_over();
@@ -315,7 +322,7 @@ impl Shard {
         if let Some(piped) = self
             .tcp
             .get_mut(number)
-            .and_then(|s| s.piped.as_deref_mut())
+            .and_then(|s| s.watermarks.piped_mut())
         {
             piped.end();
         }
@@ -327,7 +334,7 @@ impl Shard {
         if let Some(piped) = self
             .tcp
             .get_mut(number)
-            .and_then(|s| s.piped.as_deref_mut())
+            .and_then(|s| s.watermarks.piped_mut())
             && piped.outward == Outward::Open
             && !piped.has_room()
         {
@@ -399,7 +406,7 @@ impl Shard {
         let Some(piped) = self
             .tcp
             .get_mut(number)
-            .and_then(|s| s.piped.as_deref_mut())
+            .and_then(|s| s.watermarks.piped_mut())
         else {
             return 0;
         };
@@ -429,7 +436,7 @@ impl Shard {
         if seen < parts.before {
             return seen;
         }
-        if let Some(piped) = socket.piped.as_deref_mut() {
+        if let Some(piped) = socket.watermarks.piped_mut() {
             let end = &mut piped.pipe.end;
             seen += to.draw(parts.piped, |skip, into| end.copy(skip, into));
         }
@@ -457,7 +464,7 @@ impl Shard {
         if let Some(piped) = self
             .tcp
             .get_mut(number)
-            .and_then(|s| s.piped.as_deref_mut())
+            .and_then(|s| s.watermarks.piped_mut())
         {
             let fits = piped.pipe.end.pipes().layout().bytes() as usize; // widening: u32 to usize
             // No longer held: a peer that has not seen that it was goes on by the pipe.
@@ -491,14 +498,18 @@ impl Shard {
 
     /// Looks what a connection's pipes have, and wakes those that wait for it.
     pub(super) fn tcp_look_beside(&mut self, number: u32, now: Instant) {
-        if self.tcp.get(number).is_some_and(|s| s.piped.is_none()) {
+        if self
+            .tcp
+            .get(number)
+            .is_some_and(|s| s.watermarks.piped().is_none())
+        {
             self.tcp_accept_pipes(number);
         }
         self.limit_pipe(number);
         let Some(socket) = self.tcp.get_mut(number) else {
             return;
         };
-        let Some(piped) = socket.piped.as_deref_mut() else {
+        let Some(piped) = socket.watermarks.piped_mut() else {
             return;
         };
         let is_beyond = piped.allowance == Some(0) && piped.pipe.end.readable() > 0;

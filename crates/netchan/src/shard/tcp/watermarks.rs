@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use super::{TcpSocket, notices::Notices, sink::Sink};
+use super::{TcpSocket, notices::Notices, piped::Piped, sink::Sink};
 use crate::api::Readiness;
 
 /// Options that change when a connection is readable or writable. Nearly all connections have none of them.
@@ -37,7 +37,7 @@ impl Default for Watermarks {
     }
 }
 
-/// A connection's [`Watermarks`], and what it tells of its sends: elsewhere where options were set.
+/// A connection's [`Watermarks`], what it tells of its sends, and its pipes: elsewhere where it has any of them.
 #[derive(Debug, Default)]
 pub struct OwnWatermarks(Option<Box<Own>>);
 
@@ -45,6 +45,7 @@ pub struct OwnWatermarks(Option<Box<Own>>);
 struct Own {
     watermarks: Watermarks,
     notices: Option<Notices>,
+    piped: Option<Piped>,
 }
 
 impl OwnWatermarks {
@@ -60,6 +61,24 @@ impl OwnWatermarks {
 
     pub(super) fn notices_mut(&mut self) -> Option<&mut Notices> {
         self.0.as_deref_mut()?.notices.as_mut()
+    }
+
+    /// Where its text goes past TCP.
+    #[inline]
+    pub(super) fn piped(&self) -> Option<&Piped> {
+        self.0.as_deref()?.piped.as_ref()
+    }
+
+    pub(super) fn piped_mut(&mut self) -> Option<&mut Piped> {
+        self.0.as_deref_mut()?.piped.as_mut()
+    }
+
+    pub(super) fn set_piped(&mut self, piped: Piped) {
+        self.0.get_or_insert_default().piped = Some(piped);
+    }
+
+    pub(super) fn take_piped(&mut self) -> Option<Piped> {
+        self.0.as_deref_mut()?.piped.take()
     }
 
     pub(super) fn make_notices(&mut self) -> &mut Notices {
