@@ -367,7 +367,7 @@ fn a_lease_that_cannot_be_is_refused_with_the_reason() {
         (
             attach_to("", VERSION + 1),
             libc::EPROTONOSUPPORT,
-            "speaks 2",
+            "speaks 3",
         ),
         (Request::Terms, libc::EPROTO, "first request"),
         (Request::MorePorts, libc::EPROTO, "first request"),

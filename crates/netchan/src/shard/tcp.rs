@@ -97,10 +97,9 @@ pub struct TcpSocket {
     /// What its link does with more text than fits a packet.
     pub(super) segmentation: Segmentation,
     pub(super) kept: Kept,
-    /// How often it has moved to another shard.
-    moves: u8,
-    /// The low bits of [`PipeTable::epoch`](crate::link::lease::PipeTable::epoch) when pipes were offered for it last.
-    pipes_tried: u8,
+    /// Of one that its peer began: how often it has moved to another shard. Of one that was begun here, which stays where it is: the low bits of
+    /// [`PipeTable::epoch`](crate::link::lease::PipeTable::epoch) when pipes were offered for it last.
+    moves_or_epoch: u8,
     /// What its segments are signed with.
     pub(super) auth: Option<Box<Auth>>,
 }

@@ -21,7 +21,7 @@ impl TcpSocket {
     /// Only what a peer began moves: the local port of another connection is one of its shard's.
     fn movable(&self) -> Movable {
         let is_own = self.attached && self.was_open && self.came_by.is_none();
-        if !is_own || self.auth.is_some() || self.hops == 0 || self.moves == MOST {
+        if !is_own || self.auth.is_some() || self.hops == 0 || self.moves_or_epoch == MOST {
             return Movable::Never;
         }
         // One that is over needs no place any more; it says nothing of the others of its set.
@@ -84,7 +84,7 @@ impl Shard {
     /// Puts a connection in that was taken out of another shard; there [is room](Self::tcp_has_room). The number that it has from now on.
     pub fn tcp_put(&mut self, mut socket: TcpSocket) -> Option<u32> {
         let (hash, key) = (socket.hash, socket.key());
-        socket.moves += 1;
+        socket.moves_or_epoch += 1;
         socket.hint = Hint::NONE;
         socket.peer = self.memory.tcp_shares.peer(key.remote);
         (socket.dirty, socket.noted) = (false, 0);

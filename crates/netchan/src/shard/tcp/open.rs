@@ -61,8 +61,7 @@ impl Shard {
             records: 0,
             segmentation,
             kept: Kept::new(linger == Some(Duration::ZERO), reuse),
-            moves: 0,
-            pipes_tried: 0,
+            moves_or_epoch: 0,
             auth: None,
         })?;
         self.bound_own(number);

@@ -237,13 +237,15 @@ impl Shard {
             return;
         };
         let [epoch, ..] = table.epoch().to_le_bytes();
-        if epoch == socket.pipes_tried || socket.connection.is_passive() || !socket.may_have_pipes()
+        if epoch == socket.moves_or_epoch
+            || socket.connection.is_passive()
+            || !socket.may_have_pipes()
         {
             return;
         }
         let pipe = table.offer(&socket.stream());
         if let Some(socket) = self.tcp.get_mut(number) {
-            socket.pipes_tried = epoch;
+            socket.moves_or_epoch = epoch;
             if let Some(pipe) = pipe {
                 socket.watermarks.set_piped(Piped::new(pipe));
             }
