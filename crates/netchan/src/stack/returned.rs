@@ -1,7 +1,8 @@
 //! What a host sends to itself has arrived when the call that sent it returns, as with a kernel's loopback: the calling thread turns the shards that got
 //! it. Programs that talk to themselves count on that: they write to one end of a connection, or close it, and ask the other end without a wait in between.
 //!
-//! It goes for the regimes whose shards are turned by the application's threads.
+//! It goes for the regimes whose shards are turned by the application's threads, and as a rule: where another thread is at a packet at that moment, it comes
+//! when that one is through.
 
 use std::cell::Cell;
 

@@ -110,7 +110,7 @@ fn a_larger_mtu_than_the_lenders_is_refused() {
 fn terms_that_cannot_be_are_refused_by_their_field() {
     let layout = |buffers, size| SharedLayout::new(buffers, size).unwrap().encode();
     for (what, found) in [
-        ("version 3", terms(|t| t.version = 3)),
+        ("version 4", terms(|t| t.version = 4)),
         ("name that no link has", terms(|t| t.link = "a\nb".into())),
         ("name that no link has", terms(|t| t.link = "x".repeat(257))),
         ("that of one station", terms(|t| t.mac = [0xff; 6])),
