@@ -108,6 +108,8 @@ pub struct PipeTable {
     notice: OnceLock<Notice>,
     /// Something of our own has to see each packet.
     is_watched: AtomicBool,
+    /// Its connections are offered pipes.
+    is_on: AtomicBool,
     peers: Mutex<Vec<Arc<PipePeer>>>,
 }
 
@@ -123,6 +125,7 @@ impl PipeTable {
             epoch: AtomicU32::new(0),
             notice: OnceLock::new(),
             is_watched: AtomicBool::new(false),
+            is_on: AtomicBool::new(false),
             peers: mutex(&locks::LEASE_PIPES, Vec::new()),
         })
     }
@@ -130,6 +133,11 @@ impl PipeTable {
     /// The lease is in use: what the lender says there counts.
     pub(super) fn open(&self, notice: Notice) {
         let _ = self.notice.set(notice); // once, as a queue is made once
+    }
+
+    /// Connections are offered pipes from now on.
+    pub fn turn_on(&self) {
+        self.is_on.store(true, Relaxed); // before there are connections
     }
 
     /// Counts what may let a connection have pipes that has none: another lease, or that they are no longer held back. 0: there was nothing yet.
@@ -178,7 +186,7 @@ impl PipeTable {
 
     /// Offers pipes for a connection that this side opened. `None`: there is no short cut to its peer, all pipes are in use, or text has to go in packets.
     pub fn offer(&self, stream: &Stream) -> Option<Pipe> {
-        if self.is_held() {
+        if self.is_held() || !self.is_on.load(Relaxed) {
             return None;
         }
         let peer = self.peers.lock().iter().find(|p| p.has(stream)).cloned()?;
