@@ -528,7 +528,7 @@ impl End {
         }
         // Partner: the fence in `take`. Either we see the room that was made, or the other side sees that we wait.
         fence(Ordering::SeqCst);
-        self.writer.room()
+        self.writer.free()
     }
 
     /// Whether it has asked for that.

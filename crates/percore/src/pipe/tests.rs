@@ -237,21 +237,23 @@ fn an_offer_that_was_withdrawn_is_not_accepted() {
     assert!(other.offered(0).is_some());
 }
 
-/// Two threads, as hard as they can.
-#[test]
-fn text_between_threads_is_what_was_sent() {
-    let [one, other] = pair(2);
+/// Two threads, as hard as they can: pieces of at most `piece` bytes through rings of `bytes`.
+fn between_threads(bytes: u32, piece: usize, total: usize) {
+    let layout = PipesLayout::new(2, bytes).unwrap();
+    let file = Pipes::between(layout).unwrap();
+    let map = |side| Arc::new(Pipes::map(&file, layout, side).unwrap());
+    let (one, other) = (map(Which::Maker), map(Which::Mapper));
     let (mut ours, mut theirs) = stream(&one, &other, 1);
-    let total = 4_000_000_usize;
     let pattern = |at: usize| (at.wrapping_mul(31) >> 3).to_le_bytes()[0];
     let writer = thread::spawn(move || {
         let mut at = 0;
         while at < total {
-            let n = (at % 2999 + 1).min(total - at);
+            let n = (at % piece + 1).min(total - at);
             let text: Vec<u8> = (at..at + n).map(pattern).collect();
-            let n = send(&mut ours, &text);
-            at += n;
-            if n == 0 {
+            at += send(&mut ours, &text);
+            assert!(!ours.is_corrupt(), "at {at}");
+            if ours.room() == 0 {
+                ours.ask_for_room();
                 thread::yield_now();
             }
         }
@@ -259,7 +261,8 @@ fn text_between_threads_is_what_was_sent() {
     });
     let mut at = 0;
     while at < total {
-        let text = receive(&mut theirs, 2048);
+        let text = receive(&mut theirs, piece);
+        assert!(!theirs.is_corrupt(), "at {at}");
         assert!(
             text.iter()
                 .enumerate()
@@ -271,6 +274,14 @@ fn text_between_threads_is_what_was_sent() {
         }
     }
     drop(writer.join().unwrap());
+}
+
+#[test]
+fn text_between_threads_is_what_was_sent() {
+    between_threads(4096, 2999, 4_000_000);
+    // Rings that begin anew, and are filled, too.
+    between_threads(1 << 15, 1 << 14, 20_000_000);
+    between_threads(1 << 19, 1 << 18, 40_000_000);
 }
 
 /// A side that writes what it likes into all of the memory.
