@@ -22,6 +22,9 @@ mod raw_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+#[cfg(all(test, loom))]
+pub(crate) use bytes::byte_ring;
+pub use bytes::{ByteConsumer, ByteProducer};
 pub use memory::{BadMemory, Layout, Plain};
 
 use crate::{

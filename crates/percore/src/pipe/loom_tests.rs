@@ -2,7 +2,7 @@
 
 use super::handshake;
 use crate::{
-    ring::ring,
+    ring::byte_ring,
     sync::{Arc, AtomicU32, Cell},
 };
 use loom::thread;
@@ -55,12 +55,12 @@ fn bytes_come_out_in_order() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(|| {
-        let (mut tx, mut rx) = ring::<u8>(2);
+        let (mut tx, mut rx) = byte_ring(2);
         let writer = thread::spawn(move || {
             let mut left = &b"abc"[..];
             while !left.is_empty() {
                 tx.restart(1);
-                let n = tx.stage_bytes(&left[..1]);
+                let n = tx.stage(&left[..1]);
                 tx.publish();
                 left = &left[n..];
                 if n == 0 {
@@ -71,12 +71,12 @@ fn bytes_come_out_in_order() {
         let mut got = Vec::new();
         while got.len() < 3 {
             let mut two = [0; 2];
-            let n = rx.copy_bytes(0, &mut two);
+            let n = rx.copy(0, &mut two);
             if n == 0 {
                 thread::yield_now();
                 continue;
             }
-            rx.drop_bytes(n);
+            rx.discard(n);
             got.extend_from_slice(&two[..n]);
         }
         assert_eq!(got, b"abc");

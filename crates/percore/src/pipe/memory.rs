@@ -4,7 +4,7 @@ use super::handshake;
 use crate::{
     own::Own,
     region::{MapError, Region, whole_pages},
-    ring::{Consumer, Layout, Producer},
+    ring::{ByteConsumer, ByteProducer, Layout},
 };
 use std::{
     fmt, io,
@@ -397,9 +397,9 @@ impl Pipes {
         claim.generation = Some(generation);
         // SAFETY: in the mapping, which stays as long as the claim, and cannot be shortened; zero when the offering side wrote its offer; the claim keeps
         // each end the only one of its kind in this process, and what another one writes is a foreign process's doing.
-        let writer = unsafe { Producer::from_raw(ring(self.side), bytes) };
+        let writer = unsafe { ByteProducer::from_raw(ring(self.side), bytes) };
         // SAFETY: as above.
-        let reader = unsafe { Consumer::from_raw(ring(other(self.side)), bytes) };
+        let reader = unsafe { ByteConsumer::from_raw(ring(other(self.side)), bytes) };
         Some(End {
             writer: writer.ok()?,
             reader: reader.ok()?,
@@ -434,8 +434,8 @@ impl Drop for Claim {
 /// This side's end of a stream. Dropped, it lets go of it; what it sent can still be read.
 #[derive(Debug)]
 pub struct End {
-    writer: Producer<u8>,
-    reader: Consumer<u8>,
+    writer: ByteProducer,
+    reader: ByteConsumer,
     /// What we have said of the text that we send.
     flags: u32,
     /// Text was written, and not published yet.
@@ -546,7 +546,7 @@ impl End {
             self.writer.restart(RESTART);
             self.is_staged = true;
         }
-        self.writer.stage_bytes(bytes)
+        self.writer.stage(bytes)
     }
 
     /// Shows what was written. [`Pipes::post`] is to follow.
@@ -574,13 +574,13 @@ impl End {
     /// Copies bytes from the `skip`th of them on, which stay; how many.
     #[inline]
     pub fn copy(&mut self, skip: usize, into: &mut [u8]) -> usize {
-        self.reader.copy_bytes(skip, into)
+        self.reader.copy(skip, into)
     }
 
     /// Takes `n` bytes, or as many as there are. True: the other side waits for room, so [`Pipes::post`] is to follow.
     #[inline]
     pub fn take(&mut self, n: usize) -> bool {
-        self.reader.drop_bytes(n);
+        self.reader.discard(n);
         // Partner: the fence in `ask_for_room`.
         fence(Ordering::SeqCst);
         self.far_flags() & WAITS != 0

@@ -1,26 +1,77 @@
 //! Rings of bytes: text goes in and comes out by whole runs.
 //!
-//! A producer that finds the ring empty may go on at its beginning ([`Producer::restart`]), and says from where: so text that is read as it comes runs over the
-//! same few lines and pages of a large ring again and again. Each end counts on as if the rest of the ring had been filled and read.
+//! A producer that finds the ring empty may go on at its beginning ([`ByteProducer::restart`]), and says from where: so text that is read as it comes runs over
+//! the same few lines and pages of a large ring again and again. Each end counts on as if the rest of the ring had been filled and read. The ends of other
+//! rings know nothing of that, so these have types of their own.
 
-use super::{Consumer, Producer, memory::Slot};
+use super::{BadMemory, Consumer, Producer, memory::Slot};
 use crate::sync::Ordering;
+use std::ptr::NonNull;
+
+/// A ring for `capacity` bytes on the heap, as [`ring`](super::ring) makes one.
+#[cfg(all(test, loom))]
+pub(crate) fn byte_ring(capacity: usize) -> (ByteProducer, ByteConsumer) {
+    let (producer, consumer) = super::ring(capacity);
+    (ByteProducer(producer), ByteConsumer(consumer))
+}
+
+/// The writing end of a ring of bytes.
+#[derive(Debug)]
+pub struct ByteProducer(Producer<u8>);
+
+/// The reading end.
+#[derive(Debug)]
+pub struct ByteConsumer(Consumer<u8>);
 
 /// Where the lap that `index` is in ends.
 const fn lap_end(index: usize, mask: usize) -> usize {
     (index | mask).wrapping_add(1)
 }
 
-impl Producer<u8> {
+impl ByteProducer {
+    /// The writing end of a ring in `memory`, shared with all that have mapped it.
+    ///
+    /// # Errors
+    /// As [`Producer::from_raw`]'s.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn from_raw(memory: NonNull<[u8]>, capacity: usize) -> Result<Self, BadMemory> {
+        // SAFETY: the caller's.
+        unsafe { Producer::from_raw(memory, capacity) }.map(Self)
+    }
+
+    /// Number of bytes that it holds.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    /// Whether the other end ever wrote an index that it cannot have reached.
+    pub fn is_corrupt(&self) -> bool {
+        self.0.is_corrupt()
+    }
+
+    /// Makes what was staged visible to the consumer.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.0.publish();
+    }
+
     /// The consumer's index: the other side of the last restart, where it has taken all up to that.
     #[inline]
     fn far(&self) -> usize {
         // pairs with Release in Consumer::release
-        let head = self.place.header().consumer.index.load(Ordering::Acquire);
+        let head = self.0.place.header().consumer.index.load(Ordering::Acquire);
         // Relaxed: our own.
-        let left_at = self.place.header().producer.left_at.load(Ordering::Relaxed);
-        match head == left_at && head & self.place.mask != 0 {
-            true => lap_end(head, self.place.mask),
+        let left_at = self
+            .0
+            .place
+            .header()
+            .producer
+            .left_at
+            .load(Ordering::Relaxed);
+        match head == left_at && head & self.0.place.mask != 0 {
+            true => lap_end(head, self.0.place.mask),
             false => head,
         }
     }
@@ -30,62 +81,85 @@ impl Producer<u8> {
     fn look(&mut self) -> usize {
         let head = self.far();
         // As in `refresh`: anything else is an index that it made up.
-        if self.tail.wrapping_sub(head) <= self.tail.wrapping_sub(self.head) {
-            self.head = head;
+        if self.0.tail.wrapping_sub(head) <= self.0.tail.wrapping_sub(self.0.head) {
+            self.0.head = head;
         } else {
-            self.corrupt = true;
+            self.0.corrupt = true;
         }
-        self.cached_room()
+        self.0.cached_room()
     }
 
     /// Bytes that can be written, as the consumer says now. The copy of its index stays what it was.
     #[inline]
     pub fn free(&self) -> usize {
-        let used = self.tail.wrapping_sub(self.far());
-        self.capacity() - used.min(self.tail.wrapping_sub(self.head))
+        let used = self.0.tail.wrapping_sub(self.far());
+        self.0.capacity() - used.min(self.0.tail.wrapping_sub(self.0.head))
     }
 
     /// Goes on at the ring's beginning, if it is past its first `past` bytes, and all that was written was published and taken.
     pub fn restart(&mut self, past: usize) {
-        if self.tail & self.place.mask < past.max(1) || self.look() < self.capacity() {
+        if self.0.tail & self.0.place.mask < past.max(1) || self.look() < self.0.capacity() {
             return;
         }
-        let side = &self.place.header().producer;
+        let side = &self.0.place.header().producer;
         // Relaxed: the index is published behind it.
-        side.left_at.store(self.tail, Ordering::Relaxed);
-        self.tail = lap_end(self.tail, self.place.mask);
-        self.head = self.tail;
+        side.left_at.store(self.0.tail, Ordering::Relaxed);
+        self.0.tail = lap_end(self.0.tail, self.0.place.mask);
+        self.0.head = self.0.tail;
     }
 
     /// Writes as many of `bytes` as there is room for, without telling the consumer ([`publish`](Self::publish)); how many.
     #[inline]
-    pub fn stage_bytes(&mut self, bytes: &[u8]) -> usize {
-        let mut room = self.cached_room();
+    pub fn stage(&mut self, bytes: &[u8]) -> usize {
+        let mut room = self.0.cached_room();
         if room < bytes.len() {
             room = self.look();
         }
         let mut left = bytes.get(..room.min(bytes.len())).unwrap_or_default();
         let n = left.len();
         while !left.is_empty() {
-            let run = self.place.run(self.tail, left.len());
+            let run = self.0.place.run(self.0.tail, left.len());
             let (now, rest) = left.split_at(run.len());
             put(run, now);
-            self.tail = self.tail.wrapping_add(now.len());
+            self.0.tail = self.0.tail.wrapping_add(now.len());
             left = rest;
         }
         n
     }
 }
 
-impl Consumer<u8> {
+impl ByteConsumer {
+    /// The reading end of a ring in `memory`, shared with all that have mapped it.
+    ///
+    /// # Errors
+    /// As [`Consumer::from_raw`]'s.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn from_raw(memory: NonNull<[u8]>, capacity: usize) -> Result<Self, BadMemory> {
+        // SAFETY: the caller's.
+        unsafe { Consumer::from_raw(memory, capacity) }.map(Self)
+    }
+
+    /// Whether the other end ever wrote an index that it cannot have reached.
+    pub fn is_corrupt(&self) -> bool {
+        self.0.is_corrupt()
+    }
+
     /// The producer's index, and where the next byte is: elsewhere than where we stopped, if the producer has gone on at the ring's beginning since.
     #[inline]
     fn far(&self) -> (usize, usize) {
         // pairs with Release in Producer::publish
-        let tail = self.place.header().producer.index.load(Ordering::Acquire);
-        let (head, mask) = (self.head, self.place.mask);
+        let tail = self.0.place.header().producer.index.load(Ordering::Acquire);
+        let (head, mask) = (self.0.head, self.0.place.mask);
         // Relaxed: written before the index.
-        let left_at = self.place.header().producer.left_at.load(Ordering::Relaxed);
+        let left_at = self
+            .0
+            .place
+            .header()
+            .producer
+            .left_at
+            .load(Ordering::Relaxed);
         match tail != head && left_at == head && head & mask != 0 {
             true => (tail, lap_end(head, mask)),
             false => (tail, head),
@@ -96,13 +170,16 @@ impl Consumer<u8> {
     #[inline]
     fn look(&mut self) -> usize {
         let (tail, head) = self.far();
-        let (before, now) = (self.tail.wrapping_sub(self.head), tail.wrapping_sub(head));
+        let (before, now) = (
+            self.0.tail.wrapping_sub(self.0.head),
+            tail.wrapping_sub(head),
+        );
         // As in `refresh`: anything else is an index that it made up. It restarts an empty ring alone.
-        if now < before || now > self.capacity() || (head != self.head && before > 0) {
-            self.corrupt = true;
+        if now < before || now > self.0.capacity() || (head != self.0.head && before > 0) {
+            self.0.corrupt = true;
             return before;
         }
-        (self.tail, self.head) = (tail, head);
+        (self.0.tail, self.0.head) = (tail, head);
         now
     }
 
@@ -110,8 +187,11 @@ impl Consumer<u8> {
     #[inline]
     pub fn waiting(&self) -> usize {
         let (tail, head) = self.far();
-        let (before, now) = (self.tail.wrapping_sub(self.head), tail.wrapping_sub(head));
-        match before <= now && now <= self.capacity() && (head == self.head || before == 0) {
+        let (before, now) = (
+            self.0.tail.wrapping_sub(self.0.head),
+            tail.wrapping_sub(head),
+        );
+        match before <= now && now <= self.0.capacity() && (head == self.0.head || before == 0) {
             true => now,
             false => before,
         }
@@ -119,17 +199,17 @@ impl Consumer<u8> {
 
     /// Copies bytes from the `skip`th of those that wait on, as many as there are and `into` has room for; how many. They stay.
     #[inline]
-    pub fn copy_bytes(&mut self, skip: usize, into: &mut [u8]) -> usize {
+    pub fn copy(&mut self, skip: usize, into: &mut [u8]) -> usize {
         let wanted = skip.saturating_add(into.len());
-        let mut there = self.tail.wrapping_sub(self.head);
+        let mut there = self.0.tail.wrapping_sub(self.0.head);
         if there < wanted {
             there = self.look();
         }
         let n = there.saturating_sub(skip).min(into.len());
         let mut left = into.get_mut(..n).unwrap_or_default();
-        let mut at = self.head.wrapping_add(skip);
+        let mut at = self.0.head.wrapping_add(skip);
         while !left.is_empty() {
-            let run = self.place.run(at, left.len());
+            let run = self.0.place.run(at, left.len());
             let (now, rest) = left.split_at_mut(run.len());
             get(run, now);
             at = at.wrapping_add(now.len());
@@ -140,13 +220,13 @@ impl Consumer<u8> {
 
     /// Gives the room of the oldest `n` bytes back, or of as many as there are.
     #[inline]
-    pub fn drop_bytes(&mut self, n: usize) {
-        let mut there = self.tail.wrapping_sub(self.head);
+    pub fn discard(&mut self, n: usize) {
+        let mut there = self.0.tail.wrapping_sub(self.0.head);
         if there < n {
             there = self.look();
         }
-        self.head = self.head.wrapping_add(n.min(there));
-        self.release();
+        self.0.head = self.0.head.wrapping_add(n.min(there));
+        self.0.release();
     }
 }
 
