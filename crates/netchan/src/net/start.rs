@@ -73,6 +73,9 @@ impl Builder {
         let (forwarding_by, loopback_by) = (self.forwarding.1, self.loopback.1);
         memory::probe(limits::SPARE)?;
         let leases = self.leases();
+        if self.pipes {
+            leases.iter().for_each(|lease| lease.pipes().turn_on());
+        }
         let (host, links) = self.host(layout)?;
         let giant = Arc::new(Giant::new(layout.giant));
         let (host, owns_links) = (Arc::new(host), !threaded && layout.shards == 1);
@@ -150,11 +153,7 @@ impl Builder {
     /// What other processes lend with the links.
     fn leases(&self) -> Vec<Arc<dyn Lease>> {
         let links = self.links.iter();
-        let leases: Vec<_> = links.filter_map(|plan| plan.link.lease()).collect();
-        if self.pipes {
-            leases.iter().for_each(|lease| lease.pipes().turn_on());
-        }
-        leases
+        links.filter_map(|plan| plan.link.lease()).collect()
     }
 
     fn prepare_trace(&self) -> io::Result<()> {
