@@ -50,7 +50,7 @@ impl Scene {
 
     fn of(of_client: Builder, of_server: Builder) -> Self {
         let (lender, peer) = lender_and_peer(&wire::Options::default());
-        let (client, one) = application(&lender, "client", of_client.pipes(true));
+        let (client, one) = application(&lender, "client", of_client);
         let (server, other) = application(&lender, "server", of_server);
         let listener = server.tcp().listen(format!("{LENDER}:90")).unwrap();
         let pipes = join(&one, &other);

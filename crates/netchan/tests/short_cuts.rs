@@ -47,7 +47,7 @@ fn echo(client: &Net, server: &Net, address: &str, len: usize) {
 /// A port that is bound before the applications are joined.
 fn joined() -> (Net, [(Net, std::sync::Arc<Lent>); 2]) {
     let (lender, _peer) = lender_and_peer(&wire::Options::default());
-    let (client, one) = application(&lender, "client", Net::builder().pipes(true));
+    let (client, one) = application(&lender, "client", Net::builder());
     let (server, other) = application(&lender, "server", Net::builder());
     for address in [format!("{LENDER}:90"), format!("[{LENDER_V6}]:90")] {
         drop(server.tcp().listen(&*address).unwrap());

@@ -108,8 +108,6 @@ pub struct PipeTable {
     notice: OnceLock<Notice>,
     /// Something of our own has to see each packet.
     is_watched: AtomicBool,
-    /// Its connections are offered pipes.
-    is_on: AtomicBool,
     peers: Mutex<Vec<Arc<PipePeer>>>,
 }
 
@@ -125,7 +123,6 @@ impl PipeTable {
             epoch: AtomicU32::new(0),
             notice: OnceLock::new(),
             is_watched: AtomicBool::new(false),
-            is_on: AtomicBool::new(false),
             peers: mutex(&locks::LEASE_PIPES, Vec::new()),
         })
     }
@@ -133,11 +130,6 @@ impl PipeTable {
     /// The lease is in use: what the lender says there counts.
     pub(super) fn open(&self, notice: Notice) {
         let _ = self.notice.set(notice); // once, as a queue is made once
-    }
-
-    /// Connections are offered pipes from now on.
-    pub fn turn_on(&self) {
-        self.is_on.store(true, Relaxed); // before there are connections
     }
 
     /// Counts what may let a connection have pipes that has none: another lease, or that they are no longer held back. 0: there was nothing yet.
@@ -186,7 +178,7 @@ impl PipeTable {
 
     /// Offers pipes for a connection that this side opened. `None`: there is no short cut to its peer, all pipes are in use, or text has to go in packets.
     pub fn offer(&self, stream: &Stream) -> Option<Pipe> {
-        if self.is_held() || !self.is_on.load(Relaxed) {
+        if self.is_held() {
             return None;
         }
         let peer = self.peers.lock().iter().find(|p| p.has(stream)).cloned()?;

@@ -38,7 +38,6 @@ pub struct Builder {
     pub(super) forwarding: (bool, &'static str),
     pub(super) loopback: (bool, &'static str),
     pub(super) mss_clamp: bool,
-    pub(super) pipes: bool,
     pub(super) limits_icmp: bool,
     /// The source of the settings that follow.
     source: &'static str,
@@ -69,7 +68,6 @@ impl Default for Builder {
             forwarding: (false, "default"),
             loopback: (false, "default"),
             mss_clamp: false,
-            pipes: false,
             limits_icmp: true,
             source: "program",
             threads: Threads::default(),
@@ -236,13 +234,6 @@ impl Builder {
     #[must_use]
     pub const fn loopback(mut self, loopback: bool) -> Self {
         self.loopback = (loopback, self.source);
-        self
-    }
-
-    /// Offers pipes for connections to other programs of one daemon (`docs/decisions/0024-pipes.md`); off at first.
-    #[must_use]
-    pub const fn pipes(mut self, pipes: bool) -> Self {
-        self.pipes = pipes;
         self
     }
 

@@ -73,9 +73,6 @@ impl Builder {
         let (forwarding_by, loopback_by) = (self.forwarding.1, self.loopback.1);
         memory::probe(limits::SPARE)?;
         let leases = self.leases();
-        if self.pipes {
-            leases.iter().for_each(|lease| lease.pipes().turn_on());
-        }
         let (host, links) = self.host(layout)?;
         let giant = Arc::new(Giant::new(layout.giant));
         let (host, owns_links) = (Arc::new(host), !threaded && layout.shards == 1);
