@@ -160,7 +160,7 @@ fn what_was_sent_before_the_end_is_read_before_it() {
 }
 
 #[test]
-fn a_peer_that_has_closed_resets_who_writes_on() {
+fn a_peer_that_has_closed_resets_a_writer() {
     let scene = Scene::new();
     let (mut ours, theirs) = scene.piped();
     drop(theirs);
@@ -406,9 +406,11 @@ fn a_module_keeps_no_writer_waiting() {
 }
 
 /// The client sends by a pipe on and on, though the server asks for packets. What the server's connection ended with, and what it had read; `None`: the
-/// client saw what the server asks for, before it was taken away, and heeded it.
-fn defy(scene: &Scene) -> Option<(ErrorKind, usize)> {
+/// client saw what the server asks for, before it was taken away, and heeded it. `pause`: how long the server waits ahead of each read.
+fn defy(scene: &Scene, pause: Duration) -> Option<(ErrorKind, usize)> {
     let (mut ours, mut theirs) = scene.piped();
+    // What it tries again tells the server; the server has to find out by itself.
+    ours.set_write_timeout(Some(2 * PATIENCE)).unwrap();
     let is_over = AtomicBool::new(false);
     let text = pattern(8 * PIPE, 12);
     thread::scope(|scope| {
@@ -421,8 +423,9 @@ fn defy(scene: &Scene) -> Option<(ErrorKind, usize)> {
         });
         scope.spawn(|| ours.write_all(&text));
         let _tap = scene.server.tap(tap::Options::default()).unwrap();
-        let (mut got, mut some) = (0, vec![0; 4096]);
+        let (mut got, mut some) = (0, vec![0; 16 << 10]);
         let ended = loop {
+            thread::sleep(pause);
             match theirs.read(&mut some) {
                 Ok(n) => {
                     assert!(some[..n] == text[got..got + n]);
@@ -442,8 +445,15 @@ fn defy(scene: &Scene) -> Option<(ErrorKind, usize)> {
 /// A peer that is asked for packets, and goes on by its pipe: what it wrote before it could know is taken, and then its connection is reset.
 #[test]
 fn a_peer_that_does_not_leave_its_pipe_is_reset() {
+    for pause in [0, 1] {
+        is_reset(Duration::from_millis(pause));
+    }
+}
+
+/// With a pause the pipe is as full as the peer makes it when the last byte is taken that may be.
+fn is_reset(pause: Duration) {
     let scene = Scene::new();
-    let defied = (0..50).find_map(|_| defy(&scene));
+    let defied = (0..50).find_map(|_| defy(&scene, pause));
     let (kind, got) = defied.expect("a client that did not see it");
     assert_eq!(kind, ErrorKind::ConnectionReset);
     assert!((2 * PIPE..3 * PIPE).contains(&got), "{got}");

@@ -13,12 +13,12 @@ cat > serve.py <<'END'
 import ctypes, os, select, socket, struct, sys, time
 how = sys.argv[1]
 PKTINFO = 8
-def serve(who):
+def serve(server):
     while True:
         try: data, along, flags, peer = s.recvmsg(65535, 200)
         except OSError: return  # the stack has ended
         to = [a[2] for a in along if a[1] == PKTINFO]
-        head = who + b' ' + (socket.inet_ntoa(to[0][8:]).encode() if to else b'-') + b' '
+        head = server + b' ' + (socket.inet_ntoa(to[0][8:]).encode() if to else b'-') + b' '
         s.sendmsg([head, data], [(socket.IPPROTO_IP, PKTINFO, to[0])] if to else [], 0, peer)
 def each():  # as many messages in one call
     class Part(ctypes.Structure): _fields_ = [('at', ctypes.c_void_p), ('len', ctypes.c_size_t)]
@@ -101,14 +101,14 @@ def answer(text):
     while True:
         got = s.recv(65535)
         if got.endswith(b' first'): continue  # an answer that came late
-        who, to, rest = got.split(b' ', 2)
+        server, to, rest = got.split(b' ', 2)
         assert rest == text, (len(rest), len(text))
-        return who.decode(), to.decode()
+        return server.decode(), to.decode()
 found, right = set(), 0
 for n in range(300):
     try: found.add(answer(b'%d' % n + os.urandom((0, 1, 30, 1400, 9000, 60000)[n % 6]))); right += 1
     except TimeoutError: pass  # UDP loses what it likes
-print('answers', 'right' if right > 290 else right, *sorted({who.rstrip('0123456789') for who, to in found}), *sorted({to for who, to in found}))
+print('answers', 'right' if right > 290 else right, *sorted({server.rstrip('0123456789') for server, to in found}), *sorted({to for who, to in found}))
 END
 ";
 

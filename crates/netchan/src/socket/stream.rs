@@ -324,8 +324,8 @@ impl Stream {
         flags: ReceiveFlags,
         waker: Option<&Waker>,
     ) -> Result<usize, i32> {
-        self.call(stack, Before::Links, |shard, number, _| {
-            let received = shard.tcp_receive(number, buffers, flags);
+        self.call(stack, Before::Links, |shard, number, now| {
+            let received = shard.tcp_receive(number, buffers, flags, now);
             if let Some(waker) = waker {
                 let blocked = received == Err(libc::EAGAIN);
                 shard.tcp_wait_for(number, Readiness::READABLE, waker, blocked);
@@ -341,8 +341,8 @@ impl Stream {
         look: impl FnMut(&[u8]) + Send,
         waker: Option<&Waker>,
     ) -> Result<usize, i32> {
-        self.call(stack, Before::Links, |shard, number, _| {
-            let seen = shard.tcp_peek_segments(number, look);
+        self.call(stack, Before::Links, |shard, number, now| {
+            let seen = shard.tcp_peek_segments(number, look, now);
             if let Some(waker) = waker {
                 let blocked = seen == Err(libc::EAGAIN);
                 shard.tcp_wait_for(number, Readiness::READABLE, waker, blocked);
@@ -353,7 +353,9 @@ impl Stream {
 
     /// Takes at most `n` received bytes and copies none.
     pub fn forget(&self, stack: &Stack, n: usize) -> Result<usize, i32> {
-        self.hold(stack, |shard, number| shard.tcp_forget(number, n))
+        self.call(stack, Before::Nothing, |shard, number, now| {
+            shard.tcp_forget(number, n, now)
+        })
     }
 
     /// With a waker: as [`send`](Self::send).
@@ -402,11 +404,11 @@ impl Stream {
         buffers: &mut [IoSliceMut<'_>],
         flags: ReceiveFlags,
     ) -> Result<usize, i32> {
-        self.call(stack, Before::Links, |shard, number, _| {
+        self.call(stack, Before::Links, |shard, number, now| {
             let ends = |s: &TcpSocket| s.readable_bytes() == 0 && s.pending_error().is_some();
             match shard.tcp(number).is_some_and(ends) {
                 true => Ok(0),
-                false => shard.tcp_receive(number, buffers, flags),
+                false => shard.tcp_receive(number, buffers, flags, now),
             }
         })
     }

@@ -125,11 +125,12 @@ impl Shard {
         number: u32,
         buffers: &mut [IoSliceMut<'_>],
         flags: ReceiveFlags,
+        now: Instant,
     ) -> Result<usize, i32> {
         if flags.urgent {
             return self.tcp_receive_urgent(number, buffers, flags.peek);
         }
-        self.tcp_receive_into(number, &mut Filling::new(buffers), flags)
+        self.tcp_receive_into(number, &mut Filling::new(buffers), flags, now)
     }
 
     /// The same for a sink; `flags.urgent` does not count.
@@ -142,10 +143,11 @@ impl Shard {
         number: u32,
         to: &mut impl Sink,
         flags: ReceiveFlags,
+        now: Instant,
     ) -> Result<usize, i32> {
         let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
         if socket.watermarks.piped().is_some() {
-            return self.tcp_receive_piped(number, to, flags);
+            return self.tcp_receive_piped(number, to, flags, now);
         }
         if socket.receive.readable_bytes() == 0 {
             return socket.nothing_to_read();
@@ -175,20 +177,21 @@ impl Shard {
         &mut self,
         number: u32,
         look: impl FnMut(&[u8]),
+        now: Instant,
     ) -> Result<usize, i32> {
         let flags = ReceiveFlags {
             peek: true,
             ..ReceiveFlags::default()
         };
-        self.tcp_receive_into(number, &mut Look(look), flags)
+        self.tcp_receive_into(number, &mut Look(look), flags, now)
     }
 
     /// Takes at most `n` received bytes and copies none. How many; 0 is the end of the stream (or `n` is 0).
     ///
     /// # Errors
     /// As for [`Self::tcp_receive`].
-    pub fn tcp_forget(&mut self, number: u32, n: usize) -> Result<usize, i32> {
-        self.tcp_receive_into(number, &mut Forget(n), ReceiveFlags::default())
+    pub fn tcp_forget(&mut self, number: u32, n: usize, now: Instant) -> Result<usize, i32> {
+        self.tcp_receive_into(number, &mut Forget(n), ReceiveFlags::default(), now)
     }
 
     /// Bytes were read: a window update may be due, memory is free.

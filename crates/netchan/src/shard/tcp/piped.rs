@@ -101,6 +101,12 @@ impl Piped {
         self.outward == Outward::Open
     }
 
+    /// The peer wrote more than it may, or an index that it cannot have reached.
+    fn is_broken(&self) -> bool {
+        let is_beyond = self.allowance == Some(0) && self.pipe.end.readable() > 0;
+        is_beyond || self.pipe.end.is_corrupt()
+    }
+
     /// As Linux: a third of the buffer is free.
     fn has_room(&self) -> bool {
         let all = self.pipe.end.pipes().layout().bytes() as usize; // widening: u32 to usize
@@ -354,6 +360,7 @@ impl Shard {
         number: u32,
         to: &mut impl Sink,
         flags: ReceiveFlags,
+        now: Instant,
     ) -> Result<usize, i32> {
         self.limit_pipe(number);
         let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
@@ -381,10 +388,24 @@ impl Shard {
         if !is_ahead && !self.tcp.get(number).is_some_and(has_mark) {
             taken += self.tcp_take_text(number, to, parts.behind);
         }
-        if let Some(socket) = self.tcp.get_mut(number) {
+        // Here, too: a peer whose pipe is nearly full writes nothing more, and no look would follow.
+        if !self.tcp_break_pipes(number, now)
+            && let Some(socket) = self.tcp.get_mut(number)
+        {
             socket.drop_pipes_if_over();
         }
         Ok(taken)
+    }
+
+    /// Resets a connection whose peer wrote what it may not, if it did.
+    fn tcp_break_pipes(&mut self, number: u32, now: Instant) -> bool {
+        let piped = (self.tcp.get(number)).and_then(|socket| socket.watermarks.piped());
+        let is_broken = piped.is_some_and(Piped::is_broken);
+        if is_broken {
+            self.count(Counter::TcpPipesBroken);
+            self.tcp_disconnect(number, now);
+        }
+        is_broken
     }
 
     /// Takes at most `most` bytes that came by TCP.
@@ -508,17 +529,15 @@ impl Shard {
             self.tcp_accept_pipes(number);
         }
         self.limit_pipe(number);
+        if self.tcp_break_pipes(number, now) {
+            return;
+        }
         let Some(socket) = self.tcp.get_mut(number) else {
             return;
         };
         let Some(piped) = socket.watermarks.piped_mut() else {
             return;
         };
-        let is_beyond = piped.allowance == Some(0) && piped.pipe.end.readable() > 0;
-        if is_beyond || piped.pipe.end.is_corrupt() {
-            self.count(Counter::TcpPipesBroken);
-            return self.tcp_disconnect(number, now);
-        }
         let mut events = Events::NONE;
         let was_open = piped.outward == Outward::Open;
         let is_held = piped.allowance.is_some();
