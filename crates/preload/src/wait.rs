@@ -143,6 +143,9 @@ fn sleep_until<T>(
         region::waits_with_limit();
     }
     with_waiter(|waiter| {
+        if let Some(result) = try_first(waiter, live, timeout, &mut attempt) {
+            return result;
+        }
         let waker = waiter.waker().clone();
         let mut open = live.state.enter(&waker);
         let result = loop {
@@ -172,6 +175,23 @@ fn sleep_until<T>(
         live.socket.deregister(&waker);
         live.state.leave(&waker);
         result
+    })
+}
+
+/// [`Waiter::try_first`], unless a driver decides what waiting is.
+fn try_first<T>(
+    waiter: &mut Waiter,
+    live: Live<'_>,
+    timeout: Option<Duration>,
+    mut attempt: impl FnMut() -> io::Result<T>,
+) -> Option<io::Result<T>> {
+    if driver::driver().is_some() {
+        return None;
+    }
+    waiter.spin(live.state.busy_poll());
+    waiter.try_first(live.socket, timeout, || match region::is_interrupted() {
+        true => fail(libc::EINTR),
+        false => attempt(),
     })
 }
 

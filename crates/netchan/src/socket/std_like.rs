@@ -116,6 +116,9 @@ fn block_in_call<R>(
     }
     let mut deadline = None;
     with_waiter(stack, |waiter| {
+        if let Some(done) = waiter.try_first(socket, timeout, || call(None)) {
+            return done;
+        }
         let error = loop {
             match call(Some(waiter.waker())) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}

@@ -118,6 +118,8 @@ pub struct Waiter {
     spin: Duration,
     /// What that brought so far.
     spins: Spins,
+    /// The next wait has looked already ([`Self::try_first`]).
+    has_spun: bool,
     /// Signal handlers wake it ([`Self::signals_wake`]).
     signals_wake: bool,
     /// A wait that was woken does not look at descriptors ([`Self::wait_for_either`]).
@@ -162,6 +164,7 @@ impl Waiter {
             elsewhere: false,
             spin: Duration::ZERO,
             spins: Spins::default(),
+            has_spun: false,
             signals_wake: false,
             is_lazy: false,
             has_looked: false,

@@ -4,6 +4,7 @@ mod batches;
 mod followers;
 mod pair;
 mod quiet;
+mod spinning;
 
 use std::{
     io::{ErrorKind, Read, Write},

@@ -1,10 +1,14 @@
 //! Looking before a sleep: for as long as `spin` or SO_BUSY_POLL says, and while it pays.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use proto::time::Instant;
 
 use super::{Waiter, sleep::look};
+use crate::{
+    socket::Socket,
+    stack::{Stack, visitors::Doing},
+};
 
 /// So many looks in a row that found nothing are worth a try; after that waits begin to go without.
 const MISSES: u32 = 4;
@@ -56,6 +60,55 @@ impl Spins {
 }
 
 impl Waiter {
+    /// Tries again and again for as long as a wait for `socket` would look before it sleeps, with its shard and the links in this thread's hands: what
+    /// comes meanwhile needs no waker. `attempt` says `WouldBlock` where it is to go on. `None`: nothing came, or another thread leads, or looks do not
+    /// pay; the wait that follows does not look again in the first case.
+    pub fn try_first<R>(
+        &mut self,
+        socket: &Socket,
+        timeout: Option<Duration>,
+        attempt: impl FnMut() -> io::Result<R>,
+    ) -> Option<io::Result<R>> {
+        self.has_spun = false;
+        let stack = self.stack.clone();
+        let spin = (self.spin).max(Duration::from_nanos(stack.spin_ns));
+        if spin.is_zero() || !stack.threaded || stack.stepped || !stack.has_leaders() {
+            return None;
+        }
+        let number = match stack.has_one_leader() {
+            true => 0,
+            false => socket.shard()?,
+        };
+        stack.end_batch();
+        let cell = &stack.sockets.cells[number];
+        if !self.spins.begins() || !cell.lead() {
+            return None;
+        }
+        let leads_links = stack.lead_links(number);
+        self.visitor.does(match leads_links {
+            true => Doing::LeadsLinks(number),
+            false => Doing::LeadsShard(number),
+        });
+        let now = stack.clock.now();
+        let deadline = timeout.map_or(Instant::FAR, |timeout| now + timeout);
+        let (found, result) = try_until(now + spin, deadline, &stack, attempt, |now| {
+            let is_news = leads_links && stack.turn_led(number, now);
+            if is_news || stack.next_timer_of_waiting(number) <= now {
+                stack.turn_waiting(number);
+            }
+        });
+        self.visitor.does(Doing::Program);
+        if leads_links {
+            stack.stop_leading_links(number);
+        }
+        self.leave(number, leads_links);
+        if let Some(found) = found {
+            self.spins.ended(found);
+            self.has_spun = result.is_none();
+        }
+        result
+    }
+
     /// Turns a shard, which it leads, once; then, if `spin` is not zero, again and again for so long.
     pub(super) fn turn_and_spin(
         &mut self,
@@ -96,7 +149,7 @@ impl Waiter {
         deadline: Instant,
         mut turn: impl FnMut(Instant),
     ) {
-        if !self.spins.begins() {
+        if std::mem::take(&mut self.has_spun) || !self.spins.begins() {
             return;
         }
         let mut before = self.stack.clock.now();
@@ -120,6 +173,37 @@ impl Waiter {
             before = now;
         };
         self.spins.ended(found);
+    }
+}
+
+/// Calls `attempt`, and `turn` in between, until one of `end` and `deadline` or until something else than `WouldBlock` comes of it. What the look came to;
+/// `None`: it was too short to say.
+fn try_until<R>(
+    end: Instant,
+    deadline: Instant,
+    stack: &Stack,
+    mut attempt: impl FnMut() -> io::Result<R>,
+    mut turn: impl FnMut(Instant),
+) -> (Option<Found>, Option<io::Result<R>>) {
+    let mut before = stack.clock.now();
+    loop {
+        match attempt() {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            done => return (Some(Found::News), Some(done)),
+        }
+        let now = stack.clock.now();
+        if now >= deadline {
+            return (None, None);
+        }
+        if now.since(before) > LATE {
+            return (Some(Found::Preempted), None);
+        }
+        if now >= end {
+            return (Some(Found::Nothing), None);
+        }
+        std::hint::spin_loop();
+        turn(now);
+        before = now;
     }
 }
 
