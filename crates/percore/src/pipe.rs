@@ -19,4 +19,4 @@ mod memory;
 mod tests;
 
 #[cfg(not(loom))]
-pub use memory::{End, LABEL, Label, Look, Pipes, PipesLayout};
+pub use memory::{End, Heard, LABEL, Label, Look, Pipes, PipesLayout};

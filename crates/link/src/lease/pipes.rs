@@ -253,6 +253,7 @@ impl PipePeer {
     }
 
     /// Has the peer look.
+    #[inline]
     fn tell(&self) {
         self.pipes.post();
         self.bell.ring();

@@ -41,7 +41,7 @@ pub(super) fn offered(far: &AtomicU32) -> Option<u32> {
 
 /// Accepts a stream; false: it is not offered any more. The caller has no end in this slot.
 pub(super) fn accept(own: &AtomicU32, far: &AtomicU32, generation: u32) -> bool {
-    own.store(word(generation, OPEN), Ordering::Release); // pairs with Acquire in `is_accepted`
+    own.store(word(generation, OPEN), Ordering::Release); // pairs with Acquire in `accepted`
     // Partner: the fence in `next`.
     fence(Ordering::SeqCst);
     if offered(far) == Some(generation) {
@@ -51,18 +51,14 @@ pub(super) fn accept(own: &AtomicU32, far: &AtomicU32, generation: u32) -> bool 
     false
 }
 
-/// Whether the other side has an end of the stream.
-pub(super) fn is_accepted(far: &AtomicU32, generation: u32) -> bool {
-    // Acquire pairs with Release in `accept`.
-    far.load(Ordering::Acquire) == word(generation, OPEN)
-}
-
-/// Whether the other side has, or had, an end of a stream that this side has an end of.
-pub(super) fn was_accepted(far: &AtomicU32, generation: u32) -> bool {
-    far.load(Ordering::Acquire) >> 1 == generation // as above
+/// Whether the other side has an end of a stream that this side has an end of; `None`: it never had.
+#[inline]
+pub(super) fn accepted(far: &AtomicU32, generation: u32) -> Option<bool> {
+    let theirs = far.load(Ordering::Acquire); // pairs with Release in `accept` and `let_go`
+    (theirs >> 1 == generation).then_some(theirs & OPEN != 0)
 }
 
 /// This side has no end of the stream any more.
 pub(super) fn let_go(own: &AtomicU32, generation: u32) {
-    own.store(word(generation, 0), Ordering::Release); // pairs with Acquire in `next`
+    own.store(word(generation, 0), Ordering::Release); // pairs with Acquire in `next` and `accepted`
 }

@@ -137,6 +137,15 @@ pub struct Look {
     said: [u32; 2],
 }
 
+/// What the other side has said of the text that it sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Behind which other text it comes, once it has begun.
+    pub start: Option<u32>,
+    /// It sends no more: it has said so, or has let go of its end.
+    pub is_finished: bool,
+}
+
 /// One side's view of the pipes between two processes.
 pub struct Pipes {
     region: Region,
@@ -446,37 +455,39 @@ pub struct End {
 
 impl End {
     /// Its slot.
+    #[inline]
     pub const fn slot(&self) -> u32 {
         self.claim.slot
     }
 
     /// The pipes that it is of.
+    #[inline]
     pub const fn pipes(&self) -> &Arc<Pipes> {
         &self.claim.pipes
     }
 
+    #[inline]
     fn far_line(&self) -> usize {
         let pipes = self.pipes();
         pipes.layout.line(self.slot(), other(pipes.side))
     }
 
+    #[inline]
     fn far_state(&self) -> &AtomicU32 {
         let pipes = self.pipes();
         pipes.state(self.slot(), other(pipes.side))
     }
 
+    /// Whether the other side has an end of it; `None`: it never had.
+    #[inline]
+    fn accepted(&self) -> Option<bool> {
+        handshake::accepted(self.far_state(), self.claim.generation?)
+    }
+
     /// Whether the other side has an end of it, too: of a stream that it was offered, or that it has offered.
     #[inline]
     pub fn is_met(&self) -> bool {
-        let generation = self.claim.generation;
-        generation.is_some_and(|generation| handshake::is_accepted(self.far_state(), generation))
-    }
-
-    /// Whether it has one, or had.
-    #[inline]
-    fn was_met(&self) -> bool {
-        let generation = self.claim.generation;
-        generation.is_some_and(|generation| handshake::was_accepted(self.far_state(), generation))
+        self.accepted() == Some(true)
     }
 
     fn say(&mut self, flags: u32) {
@@ -487,12 +498,8 @@ impl End {
         word.store(flags, Ordering::Release); // pairs with Acquire in `far_flags`
     }
 
-    /// None as long as the other side has had no end: what stands there is of an earlier stream.
     #[inline]
     fn far_flags(&self) -> u32 {
-        if !self.was_met() {
-            return 0;
-        }
         let word = self.pipes().word(self.far_line() + FLAGS);
         word.load(Ordering::Acquire) // pairs with Release in `say`
     }
@@ -510,15 +517,19 @@ impl End {
         self.say(self.flags | ENDED);
     }
 
-    /// Behind which other text the other side's comes, once it has begun.
-    pub fn far_start(&self) -> Option<u32> {
+    /// What the other side says of the text that it sends. What it sent before it said so is seen by the next look at the ring.
+    #[inline]
+    pub fn heard(&self) -> Heard {
+        // As long as it has had no end, what stands there is of an earlier stream.
+        let Some(is_met) = self.accepted() else {
+            return Heard::default();
+        };
+        let flags = self.far_flags();
         let start = || self.pipes().word(self.far_line() + START);
-        (self.far_flags() & BEGUN != 0).then(|| start().load(Ordering::Relaxed)) // written before the flags
-    }
-
-    /// Whether the other side sends no more text: it has said so, or has let go of its end. What it sent before is seen by the next look.
-    pub fn is_finished(&self) -> bool {
-        self.far_flags() & ENDED != 0 || self.was_met() && !self.is_met()
+        Heard {
+            start: (flags & BEGUN != 0).then(|| start().load(Ordering::Relaxed)), // written before the flags
+            is_finished: flags & ENDED != 0 || !is_met,
+        }
     }
 
     /// Asks to be told when there is room, until [`write`](Self::write) is called next; how much there is.
@@ -557,16 +568,19 @@ impl End {
     }
 
     /// Bytes that can be written.
+    #[inline]
     pub fn room(&self) -> usize {
         self.writer.free()
     }
 
     /// Bytes that were written, and that the other side has not taken.
+    #[inline]
     pub fn unread(&self) -> usize {
         self.writer.capacity() - self.writer.free()
     }
 
     /// Bytes that can be read.
+    #[inline]
     pub fn readable(&self) -> usize {
         self.reader.waiting()
     }
@@ -583,10 +597,11 @@ impl End {
         self.reader.discard(n);
         // Partner: the fence in `ask_for_room`.
         fence(Ordering::SeqCst);
-        self.far_flags() & WAITS != 0
+        self.accepted().is_some() && self.far_flags() & WAITS != 0
     }
 
     /// Whether the other side ever wrote an index that it cannot have reached.
+    #[inline]
     pub fn is_corrupt(&self) -> bool {
         self.writer.is_corrupt() || self.reader.is_corrupt()
     }

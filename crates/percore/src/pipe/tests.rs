@@ -1,6 +1,6 @@
 //! Pipes between two views of one file, as two processes have them.
 
-use super::{End, LABEL, Label, Look, Pipes, PipesLayout};
+use super::{End, Heard, LABEL, Label, Look, Pipes, PipesLayout};
 use crate::{edge::Which, region::MapError};
 use std::{sync::Arc, thread};
 
@@ -177,14 +177,20 @@ fn a_ring_that_is_empty_begins_anew() {
 fn where_text_begins_and_that_it_ends_is_told() {
     let [one, other] = pair(2);
     let (mut ours, theirs) = stream(&one, &other, 1);
-    assert_eq!((theirs.far_start(), theirs.is_finished()), (None, false));
+    assert_eq!(
+        (theirs.heard().start, theirs.heard().is_finished),
+        (None, false)
+    );
     ours.begin(77);
     assert_eq!(
-        (theirs.far_start(), theirs.is_finished()),
+        (theirs.heard().start, theirs.heard().is_finished),
         (Some(77), false)
     );
     ours.finish();
-    assert_eq!((theirs.far_start(), theirs.is_finished()), (Some(77), true));
+    assert_eq!(
+        (theirs.heard().start, theirs.heard().is_finished),
+        (Some(77), true)
+    );
     one.hold(true);
     assert!(other.is_held() && !one.is_held());
     one.hold(false);
@@ -210,15 +216,15 @@ fn a_slot_comes_back_when_both_have_let_go_and_is_new_then() {
     let (mut ours, mut theirs) = stream(&one, &other, 1);
     send(&mut ours, b"left");
     theirs.begin(5);
-    assert!(!theirs.is_finished());
+    assert!(!theirs.heard().is_finished);
     drop(ours);
     assert!(one.offer(&label(2)).is_none(), "the other side has an end");
-    assert!(!theirs.is_met() && theirs.is_finished());
+    assert!(!theirs.is_met() && theirs.heard().is_finished);
     assert_eq!(receive(&mut theirs, 10), b"left", "it can still be read");
     drop(theirs);
     let (mut ours, mut theirs) = stream(&one, &other, 2);
     assert_eq!((ours.readable(), theirs.readable()), (0, 0));
-    assert_eq!((ours.far_start(), theirs.far_start()), (None, None));
+    assert_eq!((ours.heard().start, theirs.heard().start), (None, None));
     assert_eq!(send(&mut ours, &[7; BYTES]), BYTES);
     assert_eq!(receive(&mut theirs, BYTES), [7; BYTES]);
 }
@@ -232,7 +238,7 @@ fn an_offer_that_was_withdrawn_is_not_accepted() {
     assert!(other.offered(0).is_none());
     assert!(other.accept(0, generation).is_none());
     let again = one.offer(&label(2)).expect("nothing holds the slot");
-    assert!(!again.is_met() && !again.is_finished() && again.far_start().is_none());
+    assert!(!again.is_met() && again.heard() == Heard::default());
     assert!(other.accept(0, generation).is_none(), "of before");
     assert!(other.offered(0).is_some());
 }
@@ -311,7 +317,7 @@ fn nonsense_in_the_memory_does_no_harm() {
             assert!(receive(end, 9000).len() <= BYTES);
             assert!(send(end, &[1; 100]) <= 100);
             end.ask_for_room();
-            let _ = (end.is_met(), end.far_start(), end.is_finished());
+            let _ = (end.is_met(), end.heard());
         }
         for slot in 0..3 {
             let accepted = one

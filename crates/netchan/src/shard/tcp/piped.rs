@@ -126,8 +126,8 @@ impl TcpSocket {
             return by_tcp;
         };
         // Asked first: what was sent before is seen by the look behind it.
-        let is_finished = piped.pipe.end.is_finished();
-        let Some(start) = piped.pipe.end.far_start() else {
+        let heard = piped.pipe.end.heard();
+        let Some(start) = heard.start else {
             return by_tcp;
         };
         let until = usize::try_from(SeqNum(start) - self.connection.read_next()).unwrap_or(0);
@@ -140,7 +140,11 @@ impl TcpSocket {
             before,
             // Not ahead of what TCP still has to bring.
             piped: if until <= readable { in_pipe() } else { 0 },
-            behind: if is_finished { readable - before } else { 0 },
+            behind: if heard.is_finished {
+                readable - before
+            } else {
+                0
+            },
         }
     }
 
@@ -211,13 +215,13 @@ impl TcpSocket {
     /// What is left in the peer's pipe is read, or forgotten: the place of the pipes is another connection's then.
     fn drop_pipes_if_over(&mut self) {
         // Asked first: what was sent before is seen by the look behind it.
-        let is_finished = self
-            .watermarks
-            .piped()
-            .is_some_and(|p| p.pipe.end.is_finished());
+        let is_finished = |p: &Piped| p.pipe.end.heard().is_finished;
+        if !self.watermarks.piped().is_some_and(is_finished) {
+            return;
+        }
         let parts = self.parts();
         if let Some(piped) = self.watermarks.piped_mut() {
-            piped.is_drained |= is_finished && parts.before + parts.piped == 0;
+            piped.is_drained |= parts.before + parts.piped == 0;
         }
         let is_over = |p: &Piped| p.is_drained && p.outward == Outward::Ended;
         if self.watermarks.piped().is_some_and(is_over) {

@@ -16,6 +16,12 @@ const MISSES: u32 = 4;
 /// Waits without a look between two tries, at most: 2 to the power of this.
 const PAUSE_SHIFT: u32 = 6;
 
+/// So many tries to one look at the links, where what comes comes past them.
+const TRIES: u32 = 8;
+
+/// That is known after so many times, and forgotten after as many; [`Spins::past_links`] goes to twice as many.
+const SURE: u32 = 2;
+
 /// Two moments of a look lie no further apart, unless another thread had the core in between.
 const LATE: Duration = Duration::from_micros(200);
 
@@ -36,6 +42,8 @@ pub(super) struct Spins {
     misses: u32,
     /// Waits until the next try.
     pause: u32,
+    /// How often of late something came by pipes, past the links ([`Waiter::try_first`]).
+    past_links: u32,
 }
 
 impl Spins {
@@ -44,6 +52,19 @@ impl Spins {
         let is_on = self.pause == 0;
         self.pause = self.pause.saturating_sub(1);
         is_on
+    }
+
+    /// How many tries come to one look at the links.
+    const fn tries(&self) -> u32 {
+        if self.past_links >= SURE { TRIES } else { 1 }
+    }
+
+    /// Something was found, right after a look at the links that brought something, or not.
+    fn came(&mut self, by_links: bool) {
+        self.past_links = match by_links {
+            true => self.past_links.saturating_sub(1),
+            false => (self.past_links + 1).min(2 * SURE),
+        };
     }
 
     fn ended(&mut self, found: Found) {
@@ -91,9 +112,11 @@ impl Waiter {
         });
         let now = stack.clock.now();
         let deadline = timeout.map_or(Instant::FAR, |timeout| now + timeout);
+        let (tries, mut tried, mut by_links) = (self.spins.tries(), 0, false);
         let (found, result) = try_until(now + spin, deadline, &stack, attempt, |now| {
-            let is_news = leads_links && stack.turn_led(number, now);
-            if is_news || stack.next_timer_of_waiting(number) <= now {
+            tried += 1;
+            by_links = tried % tries == 0 && leads_links && stack.turn_led(number, now);
+            if by_links || stack.next_timer_of_waiting(number) <= now {
                 stack.turn_waiting(number);
             }
         });
@@ -103,6 +126,9 @@ impl Waiter {
         }
         self.leave(number, leads_links);
         if let Some(found) = found {
+            if found == Found::News && tried > 0 {
+                self.spins.came(by_links);
+            }
             self.spins.ended(found);
             self.has_spun = result.is_none();
         }
@@ -249,6 +275,23 @@ mod tests {
         while !spins.begins() {}
         spins.ended(Found::News);
         assert_eq!(looks(&mut spins, 100, Found::News), 100);
+    }
+
+    #[test]
+    fn links_are_looked_at_less_while_text_comes_past_them() {
+        let mut spins = Spins::default();
+        assert_eq!(spins.tries(), 1);
+        (0..SURE).for_each(|_| spins.came(false));
+        assert_eq!(spins.tries(), TRIES);
+        // Now and then the look at the links finds it first.
+        for _ in 0..100 {
+            spins.came(false);
+            spins.came(false);
+            spins.came(true);
+            assert_eq!(spins.tries(), TRIES);
+        }
+        (0..=SURE).for_each(|_| spins.came(true));
+        assert_eq!(spins.tries(), 1);
     }
 
     #[test]
