@@ -171,6 +171,11 @@ pub fn find_program(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
+/// The program that this library is linked into.
+pub(crate) fn netchan() -> Result<PathBuf, String> {
+    env::current_exe().map_err(|e| e.to_string())
+}
+
 /// While it lives, this thread stays on one core.
 pub struct Pinned {
     before: Option<CpuSet>,

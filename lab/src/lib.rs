@@ -6,6 +6,7 @@
 mod aggregation;
 mod applications;
 mod contention;
+mod daemon;
 pub mod differential;
 mod dispatch;
 mod experiment;

@@ -12,10 +12,11 @@ use std::{
 };
 
 use self::{
-    place::{Daemon, Place, Player, Way},
+    place::{Place, Player, Way},
     program::{Latency, Role},
 };
 use crate::{
+    daemon::Daemon,
     experiment::{Experiment, LabError, Options},
     kit::{Sample, find_program},
     machine::Watch,

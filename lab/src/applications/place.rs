@@ -4,16 +4,16 @@ use std::{
     env, fs,
     io::{BufRead, BufReader},
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    thread,
-    time::Duration,
 };
 
-use netchan::link::lease::Client;
-
 use super::program::{At, Role};
-use crate::{kit::cores, namespace::Namespace};
+use crate::{
+    daemon::Daemon,
+    kit::{cores, netchan},
+    namespace::Namespace,
+};
 
 /// The daemon's address, which its programs share.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 93, 0, 2);
@@ -45,11 +45,6 @@ pub(super) struct Place {
     cores: Vec<usize>,
 }
 
-/// The program that this library is linked into.
-fn netchan() -> Result<PathBuf, String> {
-    env::current_exe().map_err(|e| e.to_string())
-}
-
 impl Place {
     pub fn new() -> Result<Self, String> {
         let folder = env::temp_dir().join(format!("netchan-applications-{}", std::process::id()));
@@ -75,32 +70,8 @@ impl Place {
             "spin = \"{spin}\"\n[[link]]\nkind = \"tap\"\nname = \"t0\"\noptions = {{ peer = \"{PEER}\" }}\naddress = [\"{ADDRESS}/24\"]\n"
         );
         fs::write(&config, text).map_err(|e| e.to_string())?;
-        let mut command = self.command(None);
-        command
-            .arg(netchan()?)
-            .args(["daemon", "--config"])
-            .arg(&config);
-        command.arg("--socket").arg(self.socket());
         let log = self.folder.join("log");
-        let errors = fs::File::create(&log).map_err(|e| e.to_string())?;
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(errors);
-        // The last one was killed.
-        let _ = fs::remove_file(self.socket());
-        let mut child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
-        for _ in 0..500 {
-            if Client::connect(&self.socket()).is_ok() {
-                return Ok(Daemon(child));
-            }
-            if !matches!(child.try_wait(), Ok(None)) {
-                break;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        let said = fs::read_to_string(&log).unwrap_or_default();
-        Err(format!("the daemon did not come up: {said}"))
+        Daemon::start(self.command(None), &config, &self.socket(), &log)
     }
 
     /// A command in the namespace, on a core by number if there are so many; it is killed when this thread ends.
@@ -160,56 +131,6 @@ impl Drop for Place {
     fn drop(&mut self) {
         // What cannot be removed lies in a folder for such things.
         let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// The daemon's process; dropped, it ends.
-pub(super) struct Daemon(Child);
-
-impl Daemon {
-    pub fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    /// What `netchan show TOPIC` says of it.
-    pub fn show(&self, topic: &str) -> Result<serde_json::Value, String> {
-        let pid = self.pid().to_string();
-        let shown = Command::new(netchan()?)
-            .args(["show", topic, "--json", "--pid", &pid])
-            .output()
-            .map_err(|e| e.to_string())?;
-        serde_json::from_slice(&shown.stdout).map_err(|e| {
-            format!(
-                "show {topic}: {e}: {}",
-                String::from_utf8_lossy(&shown.stderr)
-            )
-        })
-    }
-
-    /// Open descriptors.
-    pub fn descriptors(&self) -> Result<usize, String> {
-        let all = fs::read_dir(Path::new("/proc").join(self.pid().to_string()).join("fd"));
-        all.map(Iterator::count).map_err(|e| e.to_string())
-    }
-
-    /// Memory that it shares with programs, bytes (RssShmem, proc(5)).
-    pub fn shared_bytes(&self) -> Result<u64, String> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()));
-        let status = status.map_err(|e| e.to_string())?;
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("RssShmem:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-        kib.map(|kib| kib << 10)
-            .ok_or_else(|| "no RssShmem in its status".into())
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // It has nothing to save.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) use self::{
     service::BATCH,
     settings::{Protocol, Settings, candidates},
 };
-use crate::kit::Stopwatch;
+use crate::kit::{Stopwatch, netchan};
 
 /// Where jobs run.
 #[derive(Clone, Copy, Debug)]
@@ -84,8 +84,7 @@ fn here(job: &Job) -> Result<Outcome, String> {
 /// A job in a child process, which is ended after `deadline`.
 fn apart(job: &Job, deadline: Duration) -> Result<Outcome, String> {
     let text = serde_json::to_string(job).map_err(|e| e.to_string())?;
-    let program = std::env::current_exe().map_err(|e| e.to_string())?;
-    let mut child = Command::new(program)
+    let mut child = Command::new(netchan()?)
         .args(["__inner", "lab", &text])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -7,18 +7,23 @@ use super::{
     files::ended_in_time,
     load::one_answer,
     measure::{Effort, Figures, both, left_out, measure, ratio},
-    programs::{Program, service},
-    stage::{Stage, netchan},
+    programs::{Program, REDIS_1, service},
+    stage::Stage,
     way::{PORT, SERVER, Way},
 };
-use crate::{kit::find_program, report::Row, usage::Usage};
+use crate::{
+    kit::{find_program, netchan},
+    report::Row,
+    usage::Usage,
+};
 
 /// Finds some rows, or says why there are none.
 type Finder<'a> = &'a dyn Fn() -> Result<Vec<Row>, String>;
 
 /// All of them. What fails is left out; the others come nevertheless.
 pub(super) fn rows(stage: &Stage, effort: &Effort) -> Vec<Row> {
-    let finders: [(&str, &str, Finder<'_>); 6] = [
+    let finders: [(&str, &str, Finder<'_>); 7] = [
+        ("redis-server", "over_embedded", &|| daemon(stage, effort)),
         ("python3", "rr_tap", &|| tap(stage, effort)),
         ("python3", "idle", &|| idle(stage, effort)),
         ("redis-server", "system_calls_per_request", &|| {
@@ -53,6 +58,37 @@ fn tap(stage: &Stage, effort: &Effort) -> Result<Vec<Row>, String> {
     let row = ratio("rr_tap_over_loopback", &ours, &kernels).target("<= 0.8");
     let explaining = both("rr_tap_over_loopback_p50_us", ours, "loopback", kernels);
     Ok(vec![row, explaining])
+}
+
+/// The services that are measured through a daemon, too.
+const THROUGH_DAEMON: [&str; 4] = [REDIS_1, "redis_50_veth", "nginx_1k_veth", "tcp_rr_veth"];
+
+/// Rates of servers whose link a daemon has, by those of the same with the link in their own process.
+fn daemon(stage: &Stage, effort: &Effort) -> Result<Vec<Row>, String> {
+    let services = THROUGH_DAEMON.map(service).into_iter();
+    let services: Vec<_> = services
+        .filter(|service| find_program(service.program.name()).is_some())
+        .collect();
+    let mut figures: Vec<[Figures; 2]> = services.iter().map(|_| Default::default()).collect();
+    for _ in 0..effort.rounds {
+        for (service, figures) in services.iter().zip(&mut figures) {
+            for (figures, way) in figures.iter_mut().zip([Way::Daemon, Way::Packet]) {
+                figures.note(&measure(stage, service, way, effort)?);
+            }
+        }
+    }
+    let rows = services
+        .iter()
+        .zip(figures)
+        .flat_map(|(service, [ours, embedded])| {
+            let name = service.id.trim_end_matches("_veth");
+            let (ours, embedded) = (ours.per_second, embedded.per_second);
+            let id = format!("{name}_daemon_over_embedded");
+            let row = ratio(&id, &ours, &embedded).target(">= 0.95");
+            let explaining = format!("{name}_daemon_per_s");
+            [row, both(&explaining, ours, "embedded", embedded)]
+        });
+    Ok(rows.collect())
 }
 
 /// Processor time of a server whose clients say nothing, percent of one core. asyncio's has no clock of its own, which redis and memcached have.

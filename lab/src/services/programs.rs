@@ -312,7 +312,13 @@ mod tests {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), SERVICES.len());
-        for id in [REDIS_1, "tcp_rr_tap"] {
+        for id in [
+            REDIS_1,
+            "redis_50_veth",
+            "nginx_1k_veth",
+            "tcp_rr_veth",
+            "tcp_rr_tap",
+        ] {
             assert!(ids.contains(&id), "rows of their own ask for {id}");
         }
     }

@@ -14,7 +14,11 @@ use super::{
     programs::Program,
     way::{SERVER, Way},
 };
-use crate::{kit::cores, namespace::Namespace};
+use crate::{
+    daemon::Daemon,
+    kit::{cores, netchan},
+    namespace::Namespace,
+};
 
 /// The clients' end of the veth, and of a TAP.
 const CLIENTS: &str = "10.91.0.1/24";
@@ -68,6 +72,10 @@ impl Stage {
         (settings, queues): (&str, usize),
     ) -> Result<Server<'_>, String> {
         let (file, arguments) = program.command(way.address(), &self.folder)?;
+        let daemon = match way {
+            Way::Daemon => Some(self.daemon(settings, queues)?),
+            _ => None,
+        };
         let mut command = self.command(way, program.threads() == 1, (settings, queues))?;
         command.arg(file).args(arguments);
         let log = self.folder.join("log");
@@ -81,7 +89,12 @@ impl Stage {
         }
         let child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
         let stage = self;
-        let mut server = Server { stage, way, child };
+        let mut server = Server {
+            stage,
+            way,
+            child,
+            _daemon: daemon,
+        };
         for _ in 0..200 {
             // netchan's MAC is another one than the kernel's; and one that was asked for in vain is not asked for again at once.
             (self.clients).run("ip", &["neigh", "flush", "all"])?;
@@ -111,8 +124,26 @@ impl Stage {
         is_pinned: bool,
         (settings, queues): (&str, usize),
     ) -> Result<Command, String> {
+        let mut command = self.pinned(way, is_pinned);
+        match way {
+            Way::Kernel | Way::Loopback => {}
+            Way::Daemon => {
+                let link = format!("daemon:{}", self.socket().display());
+                command.arg(netchan()?).args(["run", "--link", &link, "--"]);
+            }
+            Way::Packet | Way::Tap => {
+                let config = self.config_of(way, settings, queues)?;
+                command.arg(netchan()?).args(["run", "--config"]);
+                command.arg(config).arg("--");
+            }
+        }
+        Ok(command)
+    }
+
+    /// A command at the side of `way`, on the first core or on all.
+    fn pinned(&self, way: Way, is_pinned: bool) -> Command {
         let side = match way {
-            Way::Kernel | Way::Packet => &self.servers,
+            Way::Kernel | Way::Packet | Way::Daemon => &self.servers,
             Way::Loopback | Way::Tap => &self.clients,
         };
         let mut command = side.command("setpriv");
@@ -127,30 +158,35 @@ impl Stage {
             let list: Vec<_> = cores.iter().map(usize::to_string).collect();
             command.args(["taskset", "-c", &list.join(",")]);
         }
-        if way.is_netchan() {
-            let link = match way {
-                Way::Tap => {
-                    format!(
-                        "kind = \"tap\"\nname = \"t0\"\noptions = {{ peer = \"{TAP_CLIENTS}\", queues = {queues} }}"
-                    )
-                }
-                _ => {
-                    format!("kind = \"packet\"\nname = \"v0\"\noptions = {{ queues = {queues} }}")
-                }
-            };
-            let config = self.config(
-                "server",
-                &link,
-                &format!("{}/24", way.address().ip()),
-                settings,
-            )?;
-            command
-                .arg(netchan()?)
-                .args(["run", "--config"])
-                .arg(config)
-                .arg("--");
-        }
-        Ok(command)
+        command
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("daemon.sock")
+    }
+
+    /// A daemon that lends the servers' address, on the core of those with one thread.
+    fn daemon(&self, settings: &str, queues: usize) -> Result<Daemon, String> {
+        let config = self.config_of(Way::Daemon, settings, queues)?;
+        let log = self.folder.join("daemon.log");
+        Daemon::start(
+            self.pinned(Way::Daemon, true),
+            &config,
+            &self.socket(),
+            &log,
+        )
+    }
+
+    /// The configuration of a stack that has the link.
+    fn config_of(&self, way: Way, settings: &str, queues: usize) -> Result<PathBuf, String> {
+        let link = match way {
+            Way::Tap => format!(
+                "kind = \"tap\"\nname = \"t0\"\noptions = {{ peer = \"{TAP_CLIENTS}\", queues = {queues} }}"
+            ),
+            _ => format!("kind = \"packet\"\nname = \"v0\"\noptions = {{ queues = {queues} }}"),
+        };
+        let address = format!("{}/24", way.address().ip());
+        self.config("server", &link, &address, settings)
     }
 
     /// A configuration file.
@@ -177,11 +213,6 @@ fn answers(program: &Program, way: Way) -> bool {
     }
 }
 
-/// The program that this library is linked into, which has `run`.
-pub(super) fn netchan() -> Result<PathBuf, String> {
-    env::current_exe().map_err(|e| e.to_string())
-}
-
 impl Drop for Stage {
     fn drop(&mut self) {
         // What cannot be removed lies in a folder for such things.
@@ -194,6 +225,7 @@ pub(super) struct Server<'a> {
     stage: &'a Stage,
     way: Way,
     child: Child,
+    _daemon: Option<Daemon>,
 }
 
 impl Server<'_> {

@@ -18,6 +18,8 @@ pub(super) enum Way {
     Loopback,
     /// netchan on the servers' end of the veth.
     Packet,
+    /// The same, through a `netchan daemon` that has the veth's end.
+    Daemon,
     /// netchan on a TAP in the clients' namespace.
     Tap,
 }
@@ -26,13 +28,9 @@ impl Way {
     pub const fn address(self) -> SocketAddr {
         let ip = match self {
             Self::Loopback => Ipv4Addr::LOCALHOST,
-            Self::Kernel | Self::Packet => SERVER,
+            Self::Kernel | Self::Packet | Self::Daemon => SERVER,
             Self::Tap => TAP_SERVER,
         };
         SocketAddr::new(IpAddr::V4(ip), PORT)
-    }
-
-    pub const fn is_netchan(self) -> bool {
-        matches!(self, Self::Packet | Self::Tap)
     }
 }
