@@ -159,6 +159,19 @@ fn what_was_sent_before_the_end_is_read_before_it() {
     }
 }
 
+/// The end that has closed looks at its peer's offers again, for other connections.
+#[test]
+fn what_was_sent_before_the_end_outlives_other_connections() {
+    let scene = Scene::new();
+    let (mut ours, mut theirs) = scene.piped();
+    theirs.write_all(b"all of it").unwrap();
+    drop(theirs);
+    let _others: Vec<_> = (0..3).map(|_| scene.piped()).collect();
+    let mut got = Vec::new();
+    ours.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"all of it");
+}
+
 #[test]
 fn a_peer_that_has_closed_resets_a_writer() {
     let scene = Scene::new();

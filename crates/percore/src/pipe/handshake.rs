@@ -33,6 +33,11 @@ pub(super) fn offer(own: &AtomicU32, generation: u32) {
     own.store(word(generation, OPEN), Ordering::Release); // pairs with Acquire in `offered`
 }
 
+/// Whether this side has, or had, an end of a stream that the other side offers: it never has another one.
+pub(super) fn is_answered(own: &AtomicU32, generation: u32) -> bool {
+    own.load(Ordering::Relaxed) >> 1 == generation // our own word; the first offer's generation is 1
+}
+
 /// The stream that the other side offers.
 pub(super) fn offered(far: &AtomicU32) -> Option<u32> {
     let theirs = far.load(Ordering::Acquire); // pairs with Release in `offer`

@@ -333,6 +333,9 @@ impl Pipes {
             return None;
         }
         let generation = handshake::offered(self.state(slot, other(self.side)))?;
+        if handshake::is_answered(self.state(slot, self.side), generation) {
+            return None;
+        }
         let line = self.layout.line(slot, other(self.side));
         let mut label = [0; LABEL];
         let (words, _) = label.as_chunks_mut();
@@ -349,12 +352,16 @@ impl Pipes {
             return None;
         }
         let claim = self.claim(slot)?;
-        // The flags first: the other side reads them once it is accepted.
-        self.clear_flags(slot);
         let (own, far) = (
             self.state(slot, self.side),
             self.state(slot, other(self.side)),
         );
+        // What this side has sent there, and let go of, may still be read.
+        if handshake::is_answered(own, generation) {
+            return None;
+        }
+        // The flags first: the other side reads them once it is accepted.
+        self.clear_flags(slot);
         if !handshake::accept(own, far, generation) {
             return None;
         }

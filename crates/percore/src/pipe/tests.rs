@@ -243,6 +243,21 @@ fn an_offer_that_was_withdrawn_is_not_accepted() {
     assert!(other.offered(0).is_some());
 }
 
+/// The side that accepted is through before the other one has read: what it sent is not cleared for a second end of the same stream.
+#[test]
+fn a_stream_is_accepted_once() {
+    let [one, other] = pair(2);
+    let (mut ours, mut theirs) = stream(&one, &other, 1);
+    let (slot, generation) = (ours.slot(), 1);
+    theirs.begin(7);
+    send(&mut theirs, b"all of it");
+    drop(theirs);
+    assert_eq!(other.offered(slot), None);
+    assert!(other.accept(slot, generation).is_none());
+    assert_eq!((ours.far_start(), ours.is_finished()), (Some(7), true));
+    assert_eq!(receive(&mut ours, 100), b"all of it");
+}
+
 /// Two threads, as hard as they can: pieces of at most `piece` bytes through rings of `bytes`.
 fn between_threads(bytes: u32, piece: usize, total: usize) {
     let layout = PipesLayout::new(2, bytes).unwrap();

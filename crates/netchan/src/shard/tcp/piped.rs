@@ -267,7 +267,9 @@ impl Shard {
         let Some(socket) = self.tcp.get(number) else {
             return;
         };
-        if !socket.connection.is_passive() || !socket.may_have_pipes() {
+        // What waits to be accepted may have them, what was closed may not: its peer's next byte has to be answered with a reset.
+        let is_in_use = socket.attached || socket.came_by.is_some();
+        if !socket.connection.is_passive() || !is_in_use || !socket.may_have_pipes() {
             return;
         }
         let table = self.pipes_of(socket.interface);
