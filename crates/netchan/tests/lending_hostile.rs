@@ -1,22 +1,28 @@
 //! An application that does what it likes with what it shares with its lender: no frame leaves that it may not send, no other application notices, and
 //! nothing is left of it.
 
+#[allow(dead_code)] // the other tests need all of it
+mod joined_leases;
 mod lease_service;
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{Read, Write},
-    net::{IpAddr, Ipv6Addr},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     os::{fd::OwnedFd, unix::fs::FileExt},
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread,
     time::Duration,
 };
 
-use lease_service::{LENDER, PEER, application, lender_and_peer, pattern};
+use joined_leases::{join_as, part, piped, tell_ports_as};
+use lease_service::{LENDER, PEER, application, application_telling, lender_and_peer, pattern};
 use netchan::{
-    Lent, Net,
-    link::wire,
+    Lent, Net, TcpListener, TcpStream,
+    link::{lease::PortRange, wire},
     own::Own,
     tap::{Options, Tap, Way},
 };
@@ -30,17 +36,54 @@ use proto::wire::{
     ipv6,
 };
 
-#[cfg(debug_assertions)]
-const SCRIBBLES: u32 = 200_000;
-#[cfg(not(debug_assertions))]
-const SCRIBBLES: u32 = 10_000_000;
+/// How many, in each test: `make soak` sets it.
+fn scribbles() -> u32 {
+    let wanted = std::env::var("NETCHAN_SCRIBBLES");
+    wanted.map_or(200_000, |number| number.parse().unwrap())
+}
+
+/// As many of them by one application: its memory makes no sense at all by then.
+const EACH: u32 = 10_000;
+
+/// The tests count descriptors: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Numbers by chance (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        (self.next() >> 8) % n
+    }
+
+    /// Writes anywhere into a file; more often where the indexes and the first packets lie.
+    fn scribble(&mut self, file: &File) {
+        let len = file.metadata().unwrap().len();
+        let range = if self.below(2) == 0 {
+            4096.min(len)
+        } else {
+            len
+        };
+        let at = self.below(range - 8);
+        let few = usize::try_from(1 + self.below(8)).unwrap();
+        let bytes = self.next().to_ne_bytes();
+        file.write_at(&bytes[..few], at).unwrap();
+    }
+}
 
 /// It has all that a lease gives, and maps it as it likes.
 struct Hostile {
     side: Side<[u8; 32], [u8; 16]>,
     outward: BorrowedSlab,
     files: Vec<File>,
-    random: u64,
+    random: Random,
     sent: u64,
     /// One that it has.
     port: u16,
@@ -59,27 +102,20 @@ impl Hostile {
             side: edge::map(&files[2], layout, socket, Which::Mapper).unwrap(),
             outward: BorrowedSlab::map(&files[1], outward).unwrap(),
             files: files.into_iter().take(3).map(File::from).collect(),
-            random: seed | 1,
+            random: Random(seed | 1),
             sent: 0,
             port: terms.ports[0].0,
         }
     }
 
-    fn next(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
-    }
-
     fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 8) % n
+        self.random.below(n)
     }
 
     /// One thing that no application should do, or that it may.
     fn step(&mut self) {
         match self.below(8) {
-            file @ 0..3 => self.scribble(usize::try_from(file).unwrap()),
+            file @ 0..3 => (self.random).scribble(&self.files[usize::try_from(file).unwrap()]),
             3 | 4 => self.send_forged(),
             5 => {
                 let bytes = self.words();
@@ -109,24 +145,10 @@ impl Hostile {
     fn words<const N: usize>(&mut self) -> [u8; N] {
         let mut bytes = [0; N];
         for word in bytes.chunks_mut(8) {
-            let random = self.next().to_ne_bytes();
+            let random = self.random.next().to_ne_bytes();
             word.copy_from_slice(&random[..word.len()]);
         }
         bytes
-    }
-
-    /// Writes anywhere into a shared file; more often where the indexes and the first packets lie.
-    fn scribble(&mut self, file: usize) {
-        let len = self.files[file].metadata().unwrap().len();
-        let range = if self.below(2) == 0 {
-            4096.min(len)
-        } else {
-            len
-        };
-        let at = self.below(range - 8);
-        let bytes: [u8; 8] = self.words();
-        let few = usize::try_from(1 + self.below(8)).unwrap();
-        self.files[file].write_at(&bytes[..few], at).unwrap();
     }
 
     /// Sends a packet that is almost one of its own, or one of another's.
@@ -182,11 +204,13 @@ impl Hostile {
     }
 }
 
-/// Looks at what leaves the lender: each frame is from its address, and from a port that it may be from.
+/// Looks at what leaves the lender: each frame is from its link and address, and from a port that it may be from.
 fn watch(lender: &Net, tap: &mut Tap, may: &dyn Fn(u16) -> bool, frames: &mut u64) {
+    let mac = lender.links()[0].mac;
     while let Some(record) = tap.read() {
         *frames += 1;
         let bytes = record.bytes();
+        assert_eq!(bytes[6..12], mac, "from another station");
         let (kind, packet) = (u16::from_be_bytes([bytes[12], bytes[13]]), &bytes[14..]);
         let (source, protocol, upper): (IpAddr, u8, usize) = match kind {
             0x0806 => continue,
@@ -234,100 +258,97 @@ fn seed() -> u64 {
     seed
 }
 
+/// Takes a lease, does so many things with it, and gives it back. What was refused of it, and how many packets were sent.
+fn misuse(lender: &Net, random: &mut Random, steps: u32, mut look: impl FnMut(&Lent)) -> [u64; 2] {
+    let lent = lender.lend("", "hostile").unwrap();
+    let mut hostile = Hostile::new(&lent, random.next());
+    for step in 0..steps {
+        hostile.step();
+        if step % 256 == 0 {
+            look(&lent);
+        }
+    }
+    let leases = lender.show("leases").unwrap();
+    let mut all = leases.as_array().unwrap().iter();
+    let own = all.find(|lease| lease["holder"] == "hostile").unwrap();
+    let refused = own["refused"].as_u64().unwrap() + own["nonsense"].as_u64().unwrap();
+    [refused, hostile.sent]
+}
+
+/// One after the other, applications do with their leases what they like. The peer gets what was sent to it, and what leaves by the link is the lender's.
 #[test]
 fn scribbles_harm_only_the_application_that_makes_them() {
-    let seed = seed();
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut random, scribbles) = (Random(seed() | 1), scribbles());
     let (lender, peer) = lender_and_peer(&wire::Options::default());
     let (honest, honest_lent) = application(&lender, "honest", Net::builder());
-    let lent = lender.lend("", "hostile").unwrap();
-    let ports = lent.terms().ports;
     let listener = honest.tcp().listen("0.0.0.0:443").unwrap();
     let honest_ports = honest_lent.terms().ports;
-    // Of the lender's own there is none; what it answers for ports without a socket comes from those.
-    let may = |port: u16| {
-        let in_range = |r: &netchan::link::lease::PortRange| (r.0..=r.1).contains(&port);
-        port == 443 || ports.iter().any(in_range) || honest_ports.iter().any(in_range)
-    };
     let options = Options {
         way: Some(Way::Out),
         snap: 128,
         ..Options::default()
     };
     let mut tap = lender.tap(options).unwrap();
-    let is_over = AtomicBool::new(false);
-    let rounds = thread::scope(|scope| {
-        let is_over = &is_over;
-        scope.spawn(move || echoes(&listener));
-        let client = scope.spawn(move || {
-            let mut rounds = 0;
-            while !is_over.load(Relaxed) || rounds < 3 {
-                round_trip(&peer, 50_000);
-                rounds += 1;
-            }
-            // The server's loop ends with an empty connection.
-            drop(
-                peer.tcp()
-                    .connect((LENDER.parse::<IpAddr>().unwrap(), 443))
-                    .unwrap(),
-            );
-            rounds
-        });
-        let _end = SetOnDrop(is_over);
-        let mut hostile = Hostile::new(&lent, seed);
-        let mut frames = 0;
-        for step in 0..SCRIBBLES {
-            hostile.step();
-            if step % 256 == 0 {
+    let (is_over, is_closed) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (mut frames, mut refused, mut sent) = (0, 0, 0);
+    let (rounds, before) = thread::scope(|scope| {
+        let (is_over, is_closed) = (&is_over, &is_closed);
+        let _ends = [SetOnDrop(is_over), SetOnDrop(is_closed)];
+        scope.spawn(|| echoes(&listener, is_closed));
+        // What is made once stays.
+        misuse(&lender, &mut random, 0, |_| ());
+        let before = free(&lender, &honest);
+        let client = scope.spawn(|| ask(&peer, 443, 9, is_over));
+        let (mut left, mut last) = (scribbles, Vec::new());
+        while left > 0 {
+            let (now, mut ports) = (left.min(EACH), Vec::new());
+            let [more, packets] = misuse(&lender, &mut random, now, |lent| {
+                ports = lent.terms().ports;
+                // Of the lender's own there is none; what it answers for ports without a socket comes from those.
+                let all = ports.iter().chain(&last).chain(&honest_ports);
+                let may = |port| {
+                    port == 443 || all.clone().any(|r: &PortRange| (r.0..=r.1).contains(&port))
+                };
                 watch(&lender, &mut tap, &may, &mut frames);
-            }
+            });
+            (refused, sent) = (refused + more, sent + packets);
+            (left, last) = (left - now, ports);
         }
-        assert!(hostile.sent > 0);
         is_over.store(true, Relaxed);
-        while !client.is_finished() {
-            watch(&lender, &mut tap, &may, &mut frames);
-            thread::sleep(Duration::from_millis(1));
-        }
-        assert!(frames > 100, "the tap saw {frames} frames");
-        client.join().unwrap()
+        (client.join().unwrap(), before)
     });
-    println!("{rounds} round trips beside {SCRIBBLES} steps");
-    let leases = lender.show("leases").unwrap();
-    println!("{leases}");
-    let refused = |lease: &serde_json::Value| {
-        lease["refused"].as_u64().unwrap() + lease["nonsense"].as_u64().unwrap()
-    };
-    assert!(
-        leases
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|lease| refused(lease) > 0)
+    println!(
+        "{rounds} round trips beside {scribbles} steps: {sent} packets sent, {refused} refused, {frames} frames left"
     );
-    drop(lent);
+    assert!(frames > 100 && sent > 0 && refused > 0);
+    wait_until_free(&before, || free(&lender, &honest));
     round_trip_after(&lender, &honest);
 }
 
-/// Serves connections until one brings nothing.
-fn echoes(listener: &netchan::TcpListener) {
-    loop {
-        let (mut stream, _) = listener.accept().unwrap();
+/// Serves connections until it is over.
+fn echoes(listener: &TcpListener, is_over: &AtomicBool) {
+    listener.set_nonblocking(true).unwrap();
+    while !is_over.load(Relaxed) {
+        let Ok((mut stream, _)) = listener.accept() else {
+            thread::sleep(Duration::from_micros(100));
+            continue;
+        };
+        let patience = Some(Duration::from_secs(60));
+        stream.set_nonblocking(false).unwrap();
+        stream.set_read_timeout(patience).unwrap();
         let mut got = Vec::new();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .unwrap();
         stream.read_to_end(&mut got).unwrap();
-        if got.is_empty() {
-            return;
-        }
         stream.write_all(&got).unwrap();
     }
 }
 
-fn round_trip(client: &Net, len: usize) {
-    let sent = pattern(len, 9);
+/// Some text that only this client sends, and nothing else back.
+fn round_trip(client: &Net, port: u16, canary: u8) {
+    let sent = pattern(50_000, canary);
     let mut stream = client
         .tcp()
-        .connect((LENDER.parse::<IpAddr>().unwrap(), 443))
+        .connect((LENDER.parse::<IpAddr>().unwrap(), port))
         .unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(60)))
@@ -344,4 +365,275 @@ fn round_trip_after(lender: &Net, honest: &Net) {
     let next = lender.lend("", "next").unwrap();
     drop(next);
     drop(honest.tcp().listen("0.0.0.0:80").unwrap());
+}
+
+/// An application of whose ports another one hears, as it gets them.
+fn telling(lender: &Net, name: &str, pair: u64, other: &Arc<Lent>) -> (Net, Arc<Lent>) {
+    let other = other.clone();
+    let tell = move |lent: &Lent| tell_ports_as(pair, lent, &other);
+    application_telling(lender, name, Net::builder(), tell)
+}
+
+/// An application that talks to an honest one, while something else of it writes over all that it shares with the lender and with that one.
+struct TwoFaced {
+    net: Net,
+    lent: Arc<Lent>,
+    /// Of the lease: its two slabs and its edge. Of the short cut: the same, and the pipes.
+    files: Vec<File>,
+    sockets: Vec<File>,
+    pair: u64,
+}
+
+impl TwoFaced {
+    fn new(lender: &Net, pair: u64, honest: &Arc<Lent>) -> Self {
+        let (net, lent) = telling(lender, "two-faced", pair, honest);
+        let own = lent.files();
+        let own = own.map(|file| File::from(file.try_clone_to_owned().unwrap()));
+        let [inward, outward, edge, bell, _news] = own;
+        let [cut_in, cut_out, cut_edge, cut_bell, pipes] = join_as(pair, &lent, honest);
+        Self {
+            net,
+            lent,
+            // The pipes twice: they are most of what is read.
+            files: vec![
+                inward,
+                outward,
+                edge,
+                cut_in,
+                cut_out,
+                cut_edge,
+                pipes.try_clone().unwrap(),
+                pipes,
+            ],
+            sockets: vec![bell, cut_bell],
+            pair,
+        }
+    }
+
+    fn connect(&self) -> std::io::Result<TcpStream> {
+        let to = SocketAddr::new(LENDER.parse().unwrap(), 444);
+        let stream = self.net.tcp().connect_timeout(to, Duration::from_secs(1))?;
+        stream.set_read_timeout(Some(Duration::from_millis(50)))?;
+        stream.set_write_timeout(Some(Duration::from_millis(50)))?;
+        Ok(stream)
+    }
+
+    /// Speaks over one connection until that fails, at most `times`.
+    fn talk(&self, times: usize) {
+        let talk = || -> std::io::Result<()> {
+            let (mut stream, mut some) = (self.connect()?, [0; 4096]);
+            for _ in 0..times {
+                stream.write_all(&[7; 2000])?;
+                let _n = stream.read(&mut some)?;
+            }
+            Ok(())
+        };
+        let _ = talk();
+    }
+
+    fn scribble(&self, random: &mut Random) {
+        let which = usize::try_from(random.below(8)).unwrap();
+        random.scribble(&self.files[which]);
+        if random.below(16) == 0 {
+            let bell = &self.sockets[which % 2];
+            let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
+            let _ = rustix::net::send(bell, &[1], flags);
+        }
+        if random.below(512) == 0 {
+            // So that text is under way between two words.
+            thread::yield_now();
+        }
+    }
+}
+
+/// Sends back what comes until it is over, and does not mind what becomes of a connection.
+fn humour(listener: &TcpListener, is_over: &AtomicBool) {
+    listener.set_nonblocking(true).unwrap();
+    while !is_over.load(Relaxed) {
+        let Ok((mut stream, _)) = listener.accept() else {
+            thread::sleep(Duration::from_millis(1));
+            continue;
+        };
+        let patience = Some(Duration::from_millis(50));
+        stream.set_read_timeout(patience).unwrap();
+        stream.set_write_timeout(patience).unwrap();
+        let mut some = [0; 4096];
+        while let Ok(n @ 1..) = stream.read(&mut some) {
+            if stream.write_all(&some[..n]).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// What is free of the buffers and nodes of two stacks, and how many descriptors this process has.
+fn free(one: &Net, other: &Net) -> (Vec<(String, u64)>, usize) {
+    let all = [one, other].map(|net| net.show("memory").unwrap());
+    let rows = all.iter().flat_map(|all| all.as_array().unwrap());
+    let row = |row: &serde_json::Value| {
+        let name = format!("{} of {}", row["what"], row["of"]);
+        row["free"].as_u64().map(|free| (name, free))
+    };
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap().count();
+    (rows.filter_map(row).collect(), descriptors)
+}
+
+/// Waits until as much is free as was before. Connections that have ended stay for a minute (TIME-WAIT).
+fn wait_until_free(
+    before: &(Vec<(String, u64)>, usize),
+    free: impl Fn() -> (Vec<(String, u64)>, usize),
+) {
+    let mut now = free();
+    for _ in 0..9000 {
+        let mut pairs = before.0.iter().zip(&now.0);
+        if pairs.all(|(was, is)| is.1 >= was.1) && now.1 <= before.1 {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+        now = free();
+    }
+    panic!("before {before:?}, now {now:?}");
+}
+
+/// Some programs, of which one after the other writes nonsense.
+struct Street {
+    lender: Net,
+    honest: (Net, Arc<Lent>),
+    /// Ports of the last one, and of the one before it, of which packets may be under way.
+    ranges: [Vec<PortRange>; 2],
+    pairs: u64,
+    piped: u64,
+}
+
+impl Street {
+    /// One that talks, and then writes so often over what it shares while it talks; then it is gone.
+    fn visit(&mut self, random: &mut Random, scribbles: u32, mut look: impl FnMut(&Self)) {
+        self.pairs += 1;
+        let hostile = TwoFaced::new(&self.lender, self.pairs, &self.honest.1);
+        let [now, last] = &mut self.ranges;
+        *last = std::mem::replace(now, hostile.lent.terms().ports);
+        for _ in 0..100 {
+            if piped(&hostile.net) > 0 {
+                break;
+            }
+            hostile.talk(10);
+        }
+        self.piped += piped(&hostile.net);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let _end = SetOnDrop(&is_over);
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    hostile.talk(1000);
+                }
+            });
+            for step in 0..scribbles {
+                hostile.scribble(random);
+                if step % 256 == 0 {
+                    look(self);
+                }
+            }
+        });
+        let TwoFaced {
+            net, lent, pair, ..
+        } = hostile;
+        drop((net, lent));
+        let are_left = || {
+            self.lender
+                .show("leases")
+                .unwrap()
+                .as_array()
+                .unwrap()
+                .len()
+        };
+        for _ in 0..2000 {
+            if are_left() == 2 {
+                break;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(are_left(), 2, "its lease is left");
+        part(pair, &self.honest.1);
+    }
+
+    fn may(&self, port: u16) -> bool {
+        let honest = self.honest.1.terms().ports;
+        let mut all = self.ranges.iter().flatten().chain(&honest);
+        port == 443 || all.any(|range| (range.0..=range.1).contains(&port))
+    }
+}
+
+/// Text there and back until it is over; how often.
+fn ask(client: &Net, port: u16, canary: u8, is_over: &AtomicBool) -> u32 {
+    let mut rounds = 0;
+    while !is_over.load(Relaxed) || rounds < 3 {
+        round_trip(client, port, canary);
+        rounds += 1;
+        // So that there are ports: each is kept for a minute (TIME-WAIT).
+        thread::sleep(Duration::from_millis(20));
+    }
+    rounds
+}
+
+/// One after the other, applications write over a lease, a short cut and its pipes, while they talk by them. Others get what was sent to them, from
+/// another one of the lender's and from the peer, and what leaves by the link is the lender's.
+#[test]
+fn scribbles_over_short_cuts_and_pipes_harm_their_connections_alone() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut random = Random(seed() | 1);
+    let scribbles = scribbles();
+    let (lender, peer) = lender_and_peer(&wire::Options::default());
+    let honest = application(&lender, "honest", Net::builder());
+    let (other, other_lent) = telling(&lender, "other", 1, &honest.1);
+    let [for_peer, for_hostile, for_other] =
+        [443, 444, 445].map(|port| honest.0.tcp().listen(format!("0.0.0.0:{port}")).unwrap());
+    join_as(1, &other_lent, &honest.1);
+    // A tap at the lender would hold the short cuts back: what has left it is looked at where it arrives.
+    let options = Options {
+        way: Some(Way::In),
+        snap: 128,
+        ..Options::default()
+    };
+    let mut tap = peer.tap(options).unwrap();
+    let mut street = Street {
+        lender,
+        honest,
+        ranges: [Vec::new(), Vec::new()],
+        pairs: 1,
+        piped: 0,
+    };
+    let (is_over, is_closed, mut frames) = (AtomicBool::new(false), AtomicBool::new(false), 0);
+    let (rounds, before) = thread::scope(|scope| {
+        let (is_over, is_closed) = (&is_over, &is_closed);
+        let _ends = [SetOnDrop(is_over), SetOnDrop(is_closed)];
+        scope.spawn(|| echoes(&for_peer, is_closed));
+        scope.spawn(|| echoes(&for_other, is_closed));
+        scope.spawn(|| humour(&for_hostile, is_over));
+        // What is made once stays.
+        street.visit(&mut random, 0, |_| ());
+        let before = free(&street.lender, &street.honest.0);
+        let clients = [(&peer, 443, 9), (&other, 445, 77)]
+            .map(|(net, port, canary)| scope.spawn(move || ask(net, port, canary, is_over)));
+        let mut left = scribbles;
+        while left > 0 {
+            let now = left.min(EACH);
+            street.visit(&mut random, now, |street| {
+                watch(
+                    &street.lender,
+                    &mut tap,
+                    &|port| street.may(port),
+                    &mut frames,
+                );
+            });
+            left -= now;
+        }
+        is_over.store(true, Relaxed);
+        (clients.map(|client| client.join().unwrap()), before)
+    });
+    println!("{rounds:?} round trips beside {scribbles} scribbles, {frames} frames");
+    assert!(frames > 100, "the tap saw {frames} frames");
+    let (visits, piped) = (street.pairs - 1, street.piped);
+    assert!(piped >= visits / 2, "{piped} pipes in {visits} visits");
+    wait_until_free(&before, || free(&street.lender, &street.honest.0));
+    round_trip_after(&street.lender, &street.honest.0);
 }

@@ -29,24 +29,37 @@ fn tell(lent: &Lent, news: &News, files: &[std::os::fd::BorrowedFd<'_>]) {
 
 /// Joins two applications, each of which learns the other one's ports. The file of their pipes.
 pub fn join(one: &Lent, other: &Lent) -> File {
-    let [ours, theirs] = one.pair(other, 1).unwrap();
+    let [.., pipes] = join_as(1, one, other);
+    pipes
+}
+
+/// The same for short cut `pair`: all that the first of them has of it.
+pub fn join_as(pair: u64, one: &Lent, other: &Lent) -> [File; PEER_FILES] {
+    let [ours, theirs] = one.pair(other, pair).unwrap();
     let meets = |of: &Lent, end: &PairEnd, met: &Lent| {
         let news = News::Peer(Box::new(end.terms(ports(met))));
         tell(of, &news, &end.files());
     };
     meets(other, &theirs, one);
     meets(one, &ours, other);
-    let [.., pipes] = ours.files();
-    File::from(pipes.try_clone_to_owned().unwrap())
+    ours.files()
+        .map(|file| File::from(file.try_clone_to_owned().unwrap()))
+}
+
+/// Tells an application that a short cut is gone.
+pub fn part(pair: u64, from: &Lent) {
+    tell(from, &News::Gone { pair }, &[]);
 }
 
 /// Tells the other one of the ports that an application has now, as a daemon does of each change.
 pub fn tell_ports(of: &Lent, other: &Lent) {
-    let news = News::Ports {
-        pair: 1,
-        ports: ports(of),
-    };
-    tell(other, &news, &[]);
+    tell_ports_as(1, of, other);
+}
+
+/// The same for short cut `pair`.
+pub fn tell_ports_as(pair: u64, of: &Lent, other: &Lent) {
+    let ports = ports(of);
+    tell(other, &News::Ports { pair, ports }, &[]);
 }
 
 /// Connections whose text went by pipes.

@@ -37,12 +37,22 @@ pub fn lender_and_peer(options: &wire::Options) -> (Net, Net) {
 
 /// An application with a lease, whose requests a thread answers as a daemon does. The lease ends with the application.
 pub fn application(lender: &Net, name: &str, builder: Builder) -> (Net, Arc<Lent>) {
+    application_telling(lender, name, builder, |_| ())
+}
+
+/// The same; `tell` is called with each port that it gets, before it has its answer.
+pub fn application_telling(
+    lender: &Net,
+    name: &str,
+    builder: Builder,
+    tell: impl Fn(&Lent) + Send + 'static,
+) -> (Net, Arc<Lent>) {
     let lent = Arc::new(lender.lend("", name).unwrap());
     let flags = SocketFlags::CLOEXEC;
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let (socket, far) = rustix::net::socketpair(family, kind, flags, None).unwrap();
     let answering = lent.clone();
-    thread::spawn(move || answer(&socket, &answering));
+    thread::spawn(move || answer(&socket, &answering, &tell));
     let mut files: Vec<OwnedFd> = Vec::new();
     for file in lent.files() {
         files.push(file.try_clone_to_owned().unwrap());
@@ -53,7 +63,7 @@ pub fn application(lender: &Net, name: &str, builder: Builder) -> (Net, Arc<Lent
     (net, lent)
 }
 
-fn answer(socket: &OwnedFd, lent: &Lent) {
+fn answer(socket: &OwnedFd, lent: &Lent, tell: &dyn Fn(&Lent)) {
     let mut message = vec![0; MESSAGE_MAX];
     while let Ok((n @ 1.., _)) = rustix::net::recv(socket, &mut message[..], RecvFlags::empty()) {
         let refused = |errno| Answer::Refused {
@@ -66,6 +76,9 @@ fn answer(socket: &OwnedFd, lent: &Lent) {
             Request::Bind(binding) => lent.bind(binding).map_or_else(refused, |()| Answer::Done),
             Request::MorePorts => lent.more_ports().map_or_else(refused, Answer::Ports),
         };
+        if matches!(answer, Answer::Done | Answer::Ports(_)) {
+            tell(lent);
+        }
         let answer = serde_json::to_vec(&answer).unwrap();
         rustix::net::send(socket, &answer, SendFlags::NOSIGNAL).unwrap();
     }
