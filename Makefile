@@ -31,6 +31,9 @@ SOAK_FUZZ_SECONDS ?= 600
 SOAK_BULK_MIB ?= 1024
 # Words of nonsense over memory that applications share with a daemon and with each other, in each test.
 SOAK_SCRIBBLES ?= 10000000
+# Programs that end at a point of their lease's life; programs whose daemon ends.
+SOAK_STORM ?= 10000
+SOAK_ORPHANS ?= 1000
 # Of each fuzz target.
 FUZZ_SECONDS ?= 60
 
@@ -59,7 +62,7 @@ help:
 	@echo 'make packetdrill SUITE=DIR   the public packetdrill scripts of a checkout; fails on one that passed before'
 	@echo 'make suites PYTHON=FILE LTP=DIR LIBUV=FILE   test suites of other projects on the kernel and on netchan (as root)'
 	@echo 'make fuzz   every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each (needs a nightly toolchain and cargo-fuzz)'
-	@echo 'make soak   the long tests: SOAK_SEEDS=$(SOAK_SEEDS) SOAK_WORLDS=$(SOAK_WORLDS) SOAK_PACKETS=$(SOAK_PACKETS) SOAK_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) SOAK_BULK_MIB=$(SOAK_BULK_MIB) SOAK_SCRIBBLES=$(SOAK_SCRIBBLES)'
+	@echo 'make soak   the long tests: SOAK_SEEDS=$(SOAK_SEEDS) SOAK_WORLDS=$(SOAK_WORLDS) SOAK_PACKETS=$(SOAK_PACKETS) SOAK_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) SOAK_BULK_MIB=$(SOAK_BULK_MIB) SOAK_SCRIBBLES=$(SOAK_SCRIBBLES) SOAK_STORM=$(SOAK_STORM) SOAK_ORPHANS=$(SOAK_ORPHANS)'
 
 build:
 	$(CARGO) build --release --workspace
@@ -189,6 +192,7 @@ soak: test-tools build
 	NETCHAN_SCRIBBLES=$(SOAK_SCRIBBLES) $(CARGO) test --release -p netchan --test lending_hostile -- --nocapture
 	NETCHAN_SCRIBBLES=$(SOAK_SCRIBBLES) $(CARGO) test --release -p netchan-link --lib scribbles
 	NETCHAN_SYSTEM=1 NETCHAN_SOAK=1 NETCHAN_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) NETCHAN_BULK_MIB=$(SOAK_BULK_MIB) \
+		NETCHAN_STORM=$(SOAK_STORM) NETCHAN_ORPHANS=$(SOAK_ORPHANS) \
 		$(CARGO) test --release --workspace --test system
 	@if $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then $(MAKE) fuzz FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS); else echo 'make soak: no nightly toolchain with cargo-fuzz, nothing was fuzzed'; fi
 

@@ -1,6 +1,11 @@
 //! `netchan daemon`: one link, one address, and several unmodified programs that run TCP in processes of their own.
 
-use std::{fs, path::PathBuf, process::Command, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -27,24 +32,18 @@ pub struct Served {
 impl Served {
     pub fn new() -> Result<Self, String> {
         let place = place_for("tap:nc0")?;
-        let mut command = place.command(&netchan()?.to_string_lossy());
-        let (v4, v6) = (format!("{}/24", OURS[0]), format!("{}/64", OURS[1]));
-        command.args(["daemon", "--link", "tap:nc0", "--address", &v4]);
-        command.args([
-            "--address",
-            &v6,
-            "--gateway",
-            KERNEL[0],
-            "--gateway",
-            KERNEL[1],
-        ]);
-        command.arg("--socket").arg(socket(&place));
+        let command = command(&place, "tap:nc0", &socket(&place))?;
         let mut daemon = Process::start(command, &place.folder, "daemon")?;
         let is_there = eventually(SOON, || socket(&place).exists() || !daemon.is_running());
         if !is_there || !daemon.is_running() {
             return Err(format!("the daemon did not come up: {}", daemon.said()));
         }
         Ok(Self { place, daemon })
+    }
+
+    /// Another daemon in the same place: on a link, at a socket by name.
+    pub fn another(&self, link: &str, socket: &str) -> Result<Command, String> {
+        command(&self.place, link, &self.place.folder.join(socket))
     }
 
     /// A program whose sockets are the daemon's.
@@ -82,7 +81,19 @@ impl Served {
     }
 }
 
-fn socket(place: &Place) -> PathBuf {
+/// The daemon of a link, at a socket.
+fn command(place: &Place, link: &str, socket: &Path) -> Result<Command, String> {
+    let mut command = place.command(&netchan()?.to_string_lossy());
+    let (v4, v6) = (format!("{}/24", OURS[0]), format!("{}/64", OURS[1]));
+    command.args(["daemon", "--link", link, "--address", &v4]);
+    command.args(["--address", &v6]);
+    command.args(["--gateway", KERNEL[0], "--gateway", KERNEL[1]]);
+    command.arg("--socket").arg(socket);
+    Ok(command)
+}
+
+/// Where the daemon listens.
+pub fn socket(place: &Place) -> PathBuf {
     place.folder.join("daemon.sock")
 }
 

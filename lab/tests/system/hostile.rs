@@ -51,17 +51,18 @@ pub struct Target {
     counters: Value,
 }
 
-fn resident_kib(pid: u32) -> Result<u64, String> {
+/// Memory of a process, as proc(5) calls it: `VmRSS:`.
+pub fn resident_kib(pid: u32, kind: &str) -> Result<u64, String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|e| e.to_string())?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
     let number = line
         .and_then(|l| l.split_whitespace().next())
         .and_then(|n| n.parse().ok());
-    number.ok_or_else(|| "no VmRSS".to_owned())
+    number.ok_or_else(|| format!("no {kind}"))
 }
 
 /// Buffers and nodes that are free, as the stack's own counts have it.
-fn free(place: &Place, pid: u32) -> Result<Vec<(String, u64)>, String> {
+pub fn free(place: &Place, pid: u32) -> Result<Vec<(String, u64)>, String> {
     let shown = place.show(pid, "memory")?;
     let rows = shown.as_array().ok_or("no list of memory")?;
     let row = |row: &Value| {
@@ -89,7 +90,7 @@ impl Target {
             .inner(&["connections", &target, "500", "2"])?
             .finish(SOON)?
             .success()?;
-        let resident_kib = resident_kib(server.pid())?;
+        let resident_kib = resident_kib(server.pid(), "VmRSS:")?;
         let counters = place.show(server.pid(), "counters")?;
         let free = free(&place, server.pid())?;
         Ok(Self {
@@ -144,8 +145,10 @@ impl Target {
             return Err(format!("free before and after: {:?}", missing()?));
         }
         let most = self.resident_kib + GROWTH_MAX_KIB + slack_kib;
-        let back = eventually(SOON, || resident_kib(pid).is_ok_and(|now| now <= most));
-        let now = resident_kib(pid)?;
+        let back = eventually(SOON, || {
+            resident_kib(pid, "VmRSS:").is_ok_and(|now| now <= most)
+        });
+        let now = resident_kib(pid, "VmRSS:")?;
         if back {
             Ok(())
         } else {

@@ -16,7 +16,10 @@ use netchan::{
 };
 use percore::slab::Slab;
 
-use crate::frames::{Ends, Random, Segment, corpus, mutate, tcp};
+use crate::{
+    frames::{Ends, Random, Segment, corpus, mutate, tcp},
+    storm::program as storm,
+};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -35,6 +38,11 @@ pub fn main(arguments: &[String]) -> ExitCode {
         ["probes", link, mac] => crate::probes::inner(link, mac),
         ["urgent", link] => crate::urgent::inner(link),
         ["fuzz", link, mac, seconds, seed] => fuzz(link, mac, seconds, seed),
+        ["storm", socket, point, end, seed, port] => storm::one(socket, [point, end, seed, port]),
+        ["orphan", call] => crate::orphans::wait(call),
+        ["storm-server"] => storm::serve(),
+        ["storm-witness", stop] => storm::witness(stop),
+        ["storm-ports", socket, first, count] => storm::ports(socket, first, count),
         _ => Err(format!("no such work: {words:?}")),
     };
     match done {

@@ -21,6 +21,7 @@ mod instructions;
 mod interactive;
 mod leftovers;
 mod loss;
+mod orphans;
 mod parallel;
 mod place;
 mod probes;
@@ -32,6 +33,7 @@ mod servers;
 mod short_cuts;
 #[path = "../skips/mod.rs"]
 mod skips;
+mod storm;
 mod threads;
 mod transfer;
 mod urgent;
@@ -90,6 +92,8 @@ fn cases() -> Vec<Case> {
         programs::CASES,
         daemon::CASES,
         short_cuts::CASES,
+        storm::CASES,
+        orphans::CASES,
         interactive::CASES,
         rsync::CASES,
         fast_open::CASES,

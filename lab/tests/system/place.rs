@@ -34,6 +34,10 @@ pub struct Knobs {
     pub bulk_mib: usize,
     /// How long the live stack is fuzzed.
     pub fuzz: Duration,
+    /// Programs of a storm over the points of a lease's life.
+    pub storm: usize,
+    /// Programs whose daemon ends.
+    pub orphans: usize,
 }
 
 impl Knobs {
@@ -51,10 +55,17 @@ impl Knobs {
         } else {
             20
         }));
+        let many = |name, usual| {
+            number(name)
+                .and_then(|n| usize::try_from(n).ok())
+                .unwrap_or(usual)
+        };
         Self {
             soak,
             bulk_mib: usize::try_from(bulk_mib).unwrap_or(1024),
             fuzz,
+            storm: many("NETCHAN_STORM", if soak { 10_000 } else { 252 }),
+            orphans: many("NETCHAN_ORPHANS", if soak { 1000 } else { 28 }),
         }
     }
 }
