@@ -254,7 +254,11 @@ fn a_stream_is_accepted_once() {
     drop(theirs);
     assert_eq!(other.offered(slot), None);
     assert!(other.accept(slot, generation).is_none());
-    assert_eq!((ours.far_start(), ours.is_finished()), (Some(7), true));
+    let heard = Heard {
+        start: Some(7),
+        is_finished: true,
+    };
+    assert_eq!(ours.heard(), heard);
     assert_eq!(receive(&mut ours, 100), b"all of it");
 }
 
