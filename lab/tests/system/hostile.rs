@@ -54,7 +54,7 @@ pub struct Target {
 /// Memory of a process, as proc(5) calls it: `VmRSS:`.
 pub fn resident_kib(pid: u32, kind: &str) -> Result<u64, String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|e| e.to_string())?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|l| l.strip_prefix(kind));
     let number = line
         .and_then(|l| l.split_whitespace().next())
         .and_then(|n| n.parse().ok());
