@@ -15,6 +15,7 @@ mod handshake;
 mod loom_tests;
 #[cfg(not(loom))]
 mod memory;
+mod room;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

@@ -1,6 +1,6 @@
-//! Pipes under loom: the handshake of a slot that is used again, and bytes through a ring.
+//! Pipes under loom: the handshake of a slot that is used again, bytes through a ring, and a writer that waits for room.
 
-use super::handshake;
+use super::{handshake, room};
 use crate::{
     ring::byte_ring,
     sync::{Arc, AtomicU32, Cell},
@@ -84,5 +84,27 @@ fn bytes_come_out_in_order() {
         }
         assert_eq!(got, b"abc");
         writer.join().unwrap();
+    });
+}
+
+/// A writer that finds no room, asks, and finds none again may sleep: the reader that makes room tells it.
+#[test]
+fn a_writer_without_room_hears_of_some() {
+    loom::model(|| {
+        let (mut tx, mut rx) = byte_ring(2);
+        assert_eq!(tx.stage(b"ab"), 2);
+        tx.publish();
+        let word = Arc::new(AtomicU32::new(0));
+        let far = word.clone();
+        let writer = thread::spawn(move || {
+            room::ask(&far, 0);
+            tx.free() == 0
+        });
+        let mut two = [0; 2];
+        assert_eq!(rx.copy(0, &mut two), 2);
+        rx.discard(2);
+        let is_told = room::is_awaited(&word);
+        let sleeps = writer.join().unwrap();
+        assert!(is_told || !sleeps);
     });
 }

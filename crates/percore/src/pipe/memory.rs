@@ -1,6 +1,9 @@
 //! Where pipes lie, and their ends.
 
-use super::handshake;
+use super::{
+    handshake,
+    room::{self, WAITS},
+};
 use crate::{
     own::Own,
     region::{MapError, Region, whole_pages},
@@ -13,7 +16,7 @@ use std::{
     ptr::NonNull,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -40,8 +43,6 @@ const OFFERS: usize = 4;
 const BEGUN: u32 = 1;
 /// It sends no more.
 const ENDED: u32 = 1 << 1;
-/// It waits for room.
-const WAITS: u32 = 1 << 2;
 
 /// A ring that was read as it was written goes on at its beginning after so many bytes: less than a cache of the first level holds, for both directions.
 const RESTART: usize = 8 << 10;
@@ -499,16 +500,18 @@ impl End {
 
     fn say(&mut self, flags: u32) {
         self.flags = flags;
+        let word = self.own_flags();
+        word.store(flags, Ordering::Release); // pairs with Acquire in `heard`
+    }
+
+    fn own_flags(&self) -> &AtomicU32 {
         let pipes = self.pipes();
-        let line = pipes.layout.line(self.slot(), pipes.side);
-        let word = pipes.word(line + FLAGS);
-        word.store(flags, Ordering::Release); // pairs with Acquire in `far_flags`
+        pipes.word(pipes.layout.line(self.slot(), pipes.side) + FLAGS)
     }
 
     #[inline]
-    fn far_flags(&self) -> u32 {
-        let word = self.pipes().word(self.far_line() + FLAGS);
-        word.load(Ordering::Acquire) // pairs with Release in `say`
+    fn far_flags(&self) -> &AtomicU32 {
+        self.pipes().word(self.far_line() + FLAGS)
     }
 
     /// Text is sent by it from now on; `start` says behind which other text.
@@ -531,7 +534,7 @@ impl End {
         let Some(is_met) = self.accepted() else {
             return Heard::default();
         };
-        let flags = self.far_flags();
+        let flags = self.far_flags().load(Ordering::Acquire); // pairs with Release in `say`
         let start = || self.pipes().word(self.far_line() + START);
         Heard {
             start: (flags & BEGUN != 0).then(|| start().load(Ordering::Relaxed)), // written before the flags
@@ -541,11 +544,8 @@ impl End {
 
     /// Asks to be told when there is room, until [`write`](Self::write) is called next; how much there is.
     pub fn ask_for_room(&mut self) -> usize {
-        if self.flags & WAITS == 0 {
-            self.say(self.flags | WAITS);
-        }
-        // Partner: the fence in `take`. Either we see the room that was made, or the other side sees that we wait.
-        fence(Ordering::SeqCst);
+        self.flags |= WAITS;
+        room::ask(self.own_flags(), self.flags);
         self.writer.free()
     }
 
@@ -602,9 +602,8 @@ impl End {
     #[inline]
     pub fn take(&mut self, n: usize) -> bool {
         self.reader.discard(n);
-        // Partner: the fence in `ask_for_room`.
-        fence(Ordering::SeqCst);
-        self.accepted().is_some() && self.far_flags() & WAITS != 0
+        // Without an end on the other side, what stands there is of an earlier stream.
+        room::is_awaited(self.far_flags()) && self.accepted().is_some()
     }
 
     /// Whether the other side ever wrote an index that it cannot have reached.

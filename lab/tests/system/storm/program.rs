@@ -1,7 +1,7 @@
 //! The programs of a storm, as this binary plays them: those that end at a point of their lease's life, the one that serves them, and the one that looks
 //! whether it still serves.
 //!
-//! All text is words of eight bytes, in whose first half the one that writes has a number of its own: whoever reads sees at once bytes that are another's.
+//! All text is words of eight bytes, in whose first half the one that writes has a number of its own: a reader sees at once bytes that are another's.
 
 use std::{
     fs,
