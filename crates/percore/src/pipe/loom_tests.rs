@@ -41,8 +41,10 @@ fn a_slot_is_used_again_when_both_have_let_go() {
                 handshake::let_go(&far.accepting, generation);
             }
         });
+        let mut last = 0;
         for _ in 0..2 {
             if let Some(generation) = handshake::next(&slot.offering, &slot.accepting) {
+                last = generation;
                 // SAFETY: as above.
                 slot.ring.with_mut(|ring| unsafe { *ring = generation });
                 handshake::offer(&slot.offering, generation);
@@ -50,6 +52,8 @@ fn a_slot_is_used_again_when_both_have_let_go() {
             }
         }
         accepts.join().unwrap();
+        let left = handshake::accepted(&slot.accepting, last);
+        assert_ne!(left, Some(true), "an end is left");
     });
 }
 
