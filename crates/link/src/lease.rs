@@ -33,7 +33,7 @@ pub trait Lease: Send + Sync {
     /// The lender's addresses on it, which it shares with other leases: what is for them goes out by the link all the same.
     fn addresses(&self) -> Vec<Address>;
 
-    /// Asks for a port, at an address of the lender's or at all of them. It is the lease's until it ends. Waits for the answer, a second at most.
+    /// Asks for a port, at an address of the lender's or at all of them. It is the lease's until it ends. Waits for the answer, 5 s at most.
     ///
     /// # Errors
     /// An errno, as bind(2) has it: EADDRINUSE, EACCES; ENETDOWN where the lender is gone or silent.

@@ -39,9 +39,10 @@ use super::{
     },
 };
 
-/// How long an exchange may take.
-const PATIENCE: Duration = Duration::from_secs(1);
-const PATIENCE_NS: u64 = 1_000_000_000;
+/// How long an exchange may take. A daemon answers in 5 ms, and where many programs start at once on a busy machine in more than a second (16 programs beside two
+/// compilers, on two cores).
+const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE_NS: u64 = 5_000_000_000;
 
 /// Descriptors that there is room for in one message: more than are right, so that too many are noticed.
 const FILES_MOST: usize = 2 * FILES;

@@ -327,7 +327,26 @@ fn answers_that_are_none_grant_nothing() {
     assert_eq!(lease.bind(Transport::Tcp, address("10.77.0.2:80")), Ok(()));
 }
 
-/// One that says nothing for a second, and one that is gone. What it says later is not taken for the next answer.
+/// As a daemon is that many programs ask at once, on a machine that is busy: its answers are late, and right.
+#[test]
+fn a_busy_lender_is_waited_for() {
+    let lender = Lender::new();
+    let mut attach = lender.attaching();
+    let (client, thread) = serve(move |request| {
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        match request {
+            Request::Attach { .. } => attach(request),
+            _ => vec![Reply::of(&Answer::Done)],
+        }
+    });
+    let link = LeasedLink::attach(client, &Options::default()).unwrap();
+    let lease = link.lease().unwrap();
+    assert_eq!(lease.bind(Transport::Tcp, address("10.77.0.2:80")), Ok(()));
+    drop((lease, link));
+    thread.join().unwrap();
+}
+
+/// One that says nothing for 5 s, and one that is gone. What it says later is not taken for the next answer.
 #[test]
 fn a_silent_lender_is_down_and_late_answers_are_not_mixed_up() {
     let lender = Lender::new();
