@@ -241,7 +241,7 @@ impl Scene {
             }
         }
         let log = fs::read_to_string(folder.join("daemon.err")).map_err(|e| e.to_string())?;
-        match log.contains("panicked") || log.contains("ERROR") {
+        match log.contains("panicked") {
             true => Err(format!("the daemon says {log:.2000}")),
             false => Ok(()),
         }
