@@ -46,7 +46,7 @@ FULL_MUTANTS_MINUTES ?= 2
 MUTANTS_MINUTES ?= 1200
 MUTANTS_LEAST ?= 95
 
-.PHONY: help build install-c demo test skips-none test-tools test-all test-witness test-loom test-tsan test-system test-full mutants mutants-changed bench bench-contention lint doc man soak fuzz packetdrill suites
+.PHONY: help build install-c demo test skips-none test-tools test-all test-witness test-loom test-tsan test-system test-full mutants mutants-changed bench bench-contention lint doc man soak fuzz packetdrill suites programs
 
 help:
 	@echo 'make demo   build, then serve a file with an unmodified program over netchan and check what arrived'
@@ -61,6 +61,7 @@ help:
 	@echo 'make bench  the micro-benchmarks and the experiments of the lab'
 	@echo 'make packetdrill SUITE=DIR   the public packetdrill scripts of a checkout; fails on one that passed before'
 	@echo 'make suites PYTHON=FILE LTP=DIR LIBUV=FILE   test suites of other projects on the kernel and on netchan (as root)'
+	@echo 'make programs [INSTALL=1] [ONLY=NAMES] [REDIS=DIR]   programs that people run, on the kernel and on netchan: redis, nginx, PostgreSQL, git, ssh ... (as root)'
 	@echo 'make fuzz   every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each (needs a nightly toolchain and cargo-fuzz)'
 	@echo 'make soak   the long tests: SOAK_SEEDS=$(SOAK_SEEDS) SOAK_WORLDS=$(SOAK_WORLDS) SOAK_PACKETS=$(SOAK_PACKETS) SOAK_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) SOAK_BULK_MIB=$(SOAK_BULK_MIB) SOAK_SCRIBBLES=$(SOAK_SCRIBBLES) SOAK_STORM=$(SOAK_STORM) SOAK_ORPHANS=$(SOAK_ORPHANS)'
 
@@ -134,6 +135,13 @@ packetdrill:
 suites: build
 	.ci/suites '$(or $(CARGO_TARGET_DIR),target)/release/netchan' $(if $(PYTHON),python='$(PYTHON)') $(if $(LTP),ltp='$(abspath $(LTP))') $(if $(LIBUV),libuv='$(abspath $(LIBUV))')
 
+# Programs that people run, beside the kernel: docs/testing.md. Those that are not installed are named; INSTALL=1 installs them (Debian). REDIS is a source
+# tree of redis, for its own tests. As root.
+programs: export INSTALL := $(INSTALL)
+programs: export REDIS := $(REDIS)
+programs: build
+	.ci/programs '$(or $(CARGO_TARGET_DIR),target)/release/netchan' $(ONLY)
+
 # What takes minutes: after `make test`, whose builds it uses.
 test-full: skips-none test-tools test-witness test-loom test-system
 	$(CARGO) test -p netchan --no-default-features --test unsigned
@@ -194,6 +202,7 @@ soak: test-tools build
 	NETCHAN_SYSTEM=1 NETCHAN_SOAK=1 NETCHAN_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) NETCHAN_BULK_MIB=$(SOAK_BULK_MIB) \
 		NETCHAN_STORM=$(SOAK_STORM) NETCHAN_ORPHANS=$(SOAK_ORPHANS) \
 		$(CARGO) test --release --workspace --test system
+	@if [ "$$(id -u)" = 0 ]; then .ci/programs '$(or $(CARGO_TARGET_DIR),target)/release/netchan'; else echo 'make soak: without root no programs were run'; fi
 	@if $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then $(MAKE) fuzz FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS); else echo 'make soak: no nightly toolchain with cargo-fuzz, nothing was fuzzed'; fi
 
 # What the fuzzer finds anew stays in fuzz/corpus, which is not kept; fuzz/seeds is, and small.
