@@ -97,11 +97,17 @@ impl Ends {
         let _ = send(&self.end, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Drops what fills the program's end ([`fill`]), and says once more that it can be written.
-    pub fn drain(&self, shared: &OwnedFd, room: usize) {
-        let _ = sockopt::set_socket_send_buffer_size(shared, room / 2); // the kernel doubles it
-        let mut bytes = [0; 4096];
-        while let Ok((1.., _)) = recv(&self.end, &mut bytes, RecvFlags::DONTWAIT) {}
+    /// Drops what fills the program's end ([`fill`]), and says once more that it can be written. What the program writes as soon as there is room stays.
+    pub fn drain(&self, shared: &OwnedFd, filled: Filled) {
+        let _ = sockopt::set_socket_send_buffer_size(shared, filled.room / 2); // the kernel doubles it
+        let (mut bytes, mut left) = ([0; 4096], filled.bytes);
+        while left > 0 {
+            let most = left.min(bytes.len());
+            match recv(&self.end, &mut bytes[..most], RecvFlags::DONTWAIT) {
+                Ok((n @ 1.., _)) => left -= n.min(left),
+                _ => break, // it hung up
+            }
+        }
     }
 
     /// The program reads the end, and writes no more.
@@ -115,23 +121,24 @@ pub fn hush(shared: &OwnedFd) {
     let _ = recv(shared, &mut [0; 1], RecvFlags::DONTWAIT); // the program may have taken it
 }
 
-/// Lets the program's end be full, until its connection is there: what waits to write to it is woken then, as by a kernel. The room that it had.
+/// An end that is full.
+#[derive(Clone, Copy)]
+pub struct Filled {
+    /// The room that it had.
+    room: usize,
+    /// What fills it.
+    bytes: usize,
+}
+
+/// Lets the program's end be full, until its connection is there: what waits to write to it is woken then, as by a kernel.
 ///
 /// # Errors
 /// The system's.
-pub fn fill(shared: &OwnedFd) -> io::Result<usize> {
+pub fn fill(shared: &OwnedFd) -> io::Result<Filled> {
     let room = sockopt::socket_send_buffer_size(shared)?;
     sockopt::set_socket_send_buffer_size(shared, SMALL)?;
-    for _ in 0..PIECES {
-        if send(
-            shared,
-            &[0; 1024],
-            SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
-        )
-        .is_err()
-        {
-            break;
-        }
-    }
-    Ok(room)
+    let piece = [0; 1024];
+    let sends = || send(shared, &piece, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    let bytes = (0..PIECES).map_while(|_| sends().ok()).sum();
+    Ok(Filled { room, bytes })
 }

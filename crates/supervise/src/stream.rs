@@ -19,7 +19,7 @@ use netchan::{
 use crate::{
     address,
     caller::Caller,
-    pair::{Ends, Pair, fill, hush},
+    pair::{Ends, Filled, Pair, fill, hush},
     sys::{self, Answer, Call, Place},
 };
 
@@ -69,8 +69,8 @@ struct Connecting {
     ends: Ends,
     /// connect(2), where it waits.
     call: Option<u64>,
-    /// Else the program's end, which is full, and the room that it had.
-    full: Option<(OwnedFd, usize)>,
+    /// Else the program's end, which is full.
+    full: Option<(OwnedFd, Filled)>,
 }
 
 impl Sides for Stream {
@@ -192,7 +192,7 @@ impl Stream {
         };
         let full = match waits {
             true => None,
-            false => fill(&file).ok().map(|room| (file, room)),
+            false => fill(&file).ok().map(|filled| (file, filled)),
         };
         self.state = State::Connecting(Connecting {
             ends,
@@ -245,8 +245,8 @@ impl Stream {
         if !is_there && call.is_none() {
             ends.hang_up();
         }
-        if let Some((shared, room)) = full {
-            ends.drain(&shared, room);
+        if let Some((shared, filled)) = full {
+            ends.drain(&shared, filled);
         }
         if let Some(id) = call {
             let answer = match is_there {

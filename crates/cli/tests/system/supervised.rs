@@ -99,6 +99,29 @@ END\n\
     );
 }
 
+/// What a program writes the moment it can is what its peer reads, each time.
+#[test]
+fn the_first_words_of_a_connection_arrive() {
+    let output = script(
+        "supervised-first",
+        &format!(
+            "cat > first.py <<'END'\n\
+import select, socket\n\
+right = 0\n\
+for n in range(400):\n  \
+  s = socket.socket(); s.setblocking(False); s.connect_ex(('10.7.8.1', 7))\n  \
+  p = select.poll(); p.register(s, select.POLLOUT); p.poll(20000); s.send(b'%03d' % n)\n  \
+  p.modify(s, select.POLLIN); right += bool(p.poll(3000)) and s.recv(9) == b'%03d' % n\n  \
+  s.close()\n  \
+  if right <= n: break\n\
+print('right', right)\n\
+END\n\
+             {SUPERVISE} python3 first.py"
+        ),
+    );
+    says(output, &["right 400"]);
+}
+
 /// The program ends, and what it has left serves on, until that is asked to end through `netchan run`. Nothing of it is left then.
 #[test]
 fn a_server_goes_into_the_background() {
