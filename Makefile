@@ -138,7 +138,7 @@ suites: build
 # Programs that people run, beside the kernel: docs/testing.md. Those that are not installed are named; INSTALL=1 installs them (Debian). REDIS is a source
 # tree of redis, for its own tests. As root.
 programs: export INSTALL := $(INSTALL)
-programs: export REDIS := $(REDIS)
+programs: export REDIS := $(if $(REDIS),$(abspath $(REDIS)))
 programs: build
 	.ci/programs '$(or $(CARGO_TARGET_DIR),target)/release/netchan' $(ONLY)
 
