@@ -159,6 +159,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
                     "interfaces",
                     "letters",
                     "messages",
+                    "netlink",
                     "options",
                     "passing",
                     "poll",

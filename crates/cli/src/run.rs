@@ -344,13 +344,14 @@ pub fn builder(settings: &[Setting]) -> Result<Builder, Failure> {
 }
 
 /// Variables that tell the program's process more than options say.
-const FOR_THE_PROGRAM: [&str; 6] = [
+const FOR_THE_PROGRAM: [&str; 7] = [
     environment::OWNER,
     environment::SERVED,
     environment::DESCRIPTORS,
     environment::PROGRAM,
     environment::ANNOUNCE,
     environment::SUPERVISED,
+    environment::INTERFACES,
 ];
 
 /// The variables that the preload library reads, and the options that stand for them.

@@ -14,12 +14,14 @@ use crate::{
 mod go;
 pub(crate) mod handed;
 mod kernels;
+mod links;
 
 use handed::{Handed, take};
 
 pub use go::is_go;
 pub use handed::{HandedOn, guard, hand_on, inherit, is_incomplete, is_unused};
 pub use kernels::Kernels;
+pub use links::{links_of, links_said};
 
 /// The link's specification, `KIND[:NAME][,option=value]...`.
 pub const LINK: &str = "NETCHAN_LINK";
@@ -61,6 +63,9 @@ pub const DESCRIPTORS: &str = "NETCHAN_DESCRIPTORS";
 /// Set by `netchan run` where the stack is in its own process, which answers the program's calls: its process id. The library only puts heads
 /// before datagrams then.
 pub const SUPERVISED: &str = "NETCHAN_SUPERVISED";
+
+/// The stack's links then ([`links_said`]), which the library shows the program with the kernel's interfaces.
+pub const INTERFACES: &str = "NETCHAN_INTERFACES";
 
 /// What `netchan run` became: its process id, a blank, and its name as it was given.
 pub const PROGRAM: &str = "NETCHAN_PROGRAM";

@@ -1,18 +1,20 @@
 //! getifaddrs(3), if_nametoindex(3) and if_indextoname(3): netchan's links with their addresses behind the kernel's interfaces, by the names and
 //! numbers that SO_BINDTODEVICE and IP_PKTINFO have for them. An address that an interface of the kernel's has, too, is listed once (the loopback
-//! addresses); so is a name: as everywhere, a link goes before the kernel's interface of its name or number.
+//! addresses); so is a name: as everywhere, a link goes before the kernel's interface of its name or number. Of a supervised program they are those that
+//! there were when it began.
 
 use std::{
     ffi::CStr,
     io, mem,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ptr,
+    sync::OnceLock,
 };
 
 use libc::{c_char, c_int, c_uint, ifaddrs, sockaddr};
-use netchan::{LinkFacts, Net};
+use netchan::{LinkFacts, Net, environment};
 
-use crate::{errno, options::device, process, start};
+use crate::{buffers, errno, options::device, process, start};
 
 /// IFNAMSIZ.
 const NAME: usize = 16;
@@ -46,7 +48,7 @@ fn mark() -> *mut libc::c_void {
 
 /// What an entry says.
 enum What {
-    Link(LinkFacts),
+    Link(c_uint, LinkFacts),
     Address(String, u32, IpAddr, u8, c_uint),
 }
 
@@ -55,14 +57,58 @@ fn net() -> Option<&'static Net> {
     process::is_configured().then(start::net)
 }
 
+/// Whether there are links of netchan's behind the kernel's interfaces.
+pub fn are_ours() -> bool {
+    process::is_configured() || process::is_supervised()
+}
+
+/// Netchan's links, in the order of their numbers.
+pub fn all() -> Vec<LinkFacts> {
+    match net() {
+        Some(net) => net.links(),
+        None => supervised().to_vec(),
+    }
+}
+
+/// Those of a supervised program.
+fn supervised() -> &'static [LinkFacts] {
+    static LINKS: OnceLock<Vec<LinkFacts>> = OnceLock::new();
+    LINKS.get_or_init(|| {
+        let said = process::variable(environment::INTERFACES);
+        environment::links_of(&said.unwrap_or_default())
+    })
+}
+
 /// Linux's flags of a link.
-fn flags(link: &LinkFacts) -> c_uint {
+pub fn flags(link: &LinkFacts) -> c_uint {
     let kind = if link.is_loopback {
         libc::IFF_LOOPBACK
     } else {
         libc::IFF_BROADCAST | libc::IFF_MULTICAST
     };
     (libc::IFF_UP | libc::IFF_RUNNING | kind).cast_unsigned()
+}
+
+/// SIOCGIFFLAGS, by the name of a link of netchan's: as elsewhere, it goes before the kernel's interface of that name. False: there is none.
+///
+/// # Safety
+/// `argument` must be a pointer to a struct ifreq, or NULL.
+pub unsafe fn tell_flags(argument: usize) -> bool {
+    let place = argument as *mut [u8; NAME];
+    let told = (argument + NAME) as *mut [u8; 2]; // a short stands behind the name
+    if buffers::is_bad(place) || !are_ours() {
+        return false;
+    }
+    // SAFETY: the caller's.
+    let asked = unsafe { place.read_unaligned() };
+    let links = all();
+    let Some(link) = links.iter().find(|link| padded(&link.name) == asked) else {
+        return false;
+    };
+    let [low, high, ..] = flags(link).to_ne_bytes();
+    // SAFETY: as above.
+    unsafe { told.write_unaligned([low, high]) };
+    true
 }
 
 /// The addresses of a list of the C library's.
@@ -99,24 +145,25 @@ unsafe fn addresses(list: *const ifaddrs) -> Vec<IpAddr> {
 /// # Safety
 /// `list` must be what getifaddrs(3) has filled in.
 pub unsafe fn extend(list: &mut *mut ifaddrs) -> io::Result<()> {
-    let Some(net) = net() else {
+    let links = self::all();
+    if links.is_empty() {
         return Ok(());
-    };
+    }
     // SAFETY: the caller's.
     let known = unsafe { addresses(*list) };
     let mut all = Vec::new();
-    for (number, link) in (1..).zip(net.links()) {
+    for (number, link) in (1..).zip(links) {
         let is_new = |(ip, _): &&(IpAddr, u8)| !known.contains(ip);
         let own: Vec<_> = link.addresses.iter().filter(is_new).copied().collect();
         if own.is_empty() && !link.addresses.is_empty() {
             continue;
         }
         let (name, flags) = (link.name.clone(), flags(&link));
-        all.push(What::Link(link));
+        all.push(What::Link(number, link));
         let address = |(ip, len)| What::Address(name.clone(), number, ip, len, flags);
         all.extend(own.into_iter().map(address));
     }
-    let Some(ours) = build(&all, net)? else {
+    let Some(ours) = build(&all)? else {
         return Ok(());
     };
     let mut end = list;
@@ -129,7 +176,7 @@ pub unsafe fn extend(list: &mut *mut ifaddrs) -> io::Result<()> {
 }
 
 /// All entries, linked, in one piece of memory of malloc(3)'s.
-fn build(all: &[What], net: &Net) -> io::Result<Option<*mut ifaddrs>> {
+fn build(all: &[What]) -> io::Result<Option<*mut ifaddrs>> {
     if all.is_empty() {
         return Ok(None);
     }
@@ -141,7 +188,7 @@ fn build(all: &[What], net: &Net) -> io::Result<Option<*mut ifaddrs>> {
     for (at, what) in all.iter().enumerate() {
         // SAFETY: within the room, which is aligned for anything, and zero, which is a valid entry.
         let entry = unsafe { &mut *room.wrapping_add(at) };
-        fill(entry, what, net);
+        fill(entry, what);
         if at == 0 {
             entry.entry.ifa_data = mark();
         }
@@ -152,9 +199,9 @@ fn build(all: &[What], net: &Net) -> io::Result<Option<*mut ifaddrs>> {
     Ok(Some(room.cast()))
 }
 
-fn fill(into: &mut Entry, what: &What, net: &Net) {
+fn fill(into: &mut Entry, what: &What) {
     let (name, flags) = match what {
-        What::Link(link) => (&link.name, flags(link)),
+        What::Link(_, link) => (&link.name, flags(link)),
         What::Address(name, _, _, _, flags) => (name, *flags),
     };
     // The last one stays NUL.
@@ -165,24 +212,27 @@ fn fill(into: &mut Entry, what: &What, net: &Net) {
     into.entry.ifa_flags = flags;
     into.entry.ifa_addr = (&raw mut into.address).cast();
     match what {
-        What::Link(link) => {
-            into.address.link = link_address(link, net);
+        What::Link(number, link) => {
+            into.address.link = link_address(*number, link);
         }
         What::Address(_, number, ip, len, _) => {
             into.address = socket_address(*ip, *number);
             into.mask = socket_address(mask(*ip, *len), 0);
             into.entry.ifa_netmask = (&raw mut into.mask).cast();
             if let IpAddr::V4(v4) = ip
-                && *len < 31
-                && !v4.is_loopback()
+                && let Some(broadcast) = broadcast(*v4, *len)
             {
-                let host = u32::MAX.checked_shr(u32::from(*len)).unwrap_or(0);
-                let broadcast = Ipv4Addr::from_bits(v4.to_bits() | host);
                 into.broadcast = socket_address(broadcast.into(), 0);
                 into.entry.ifa_ifu = (&raw mut into.broadcast).cast::<sockaddr>();
             }
         }
     }
+}
+
+/// The broadcast address of an address's network.
+pub fn broadcast(ip: Ipv4Addr, len: u8) -> Option<Ipv4Addr> {
+    let host = u32::MAX.checked_shr(u32::from(len)).unwrap_or(0);
+    (len < 31 && !ip.is_loopback()).then(|| Ipv4Addr::from_bits(ip.to_bits() | host))
 }
 
 fn mask(ip: IpAddr, len: u8) -> IpAddr {
@@ -228,14 +278,13 @@ fn family(number: c_int) -> libc::sa_family_t {
     libc::sa_family_t::try_from(number).unwrap_or_default()
 }
 
-fn link_address(link: &LinkFacts, net: &Net) -> libc::sockaddr_ll {
-    let number = net.link_named(&link.name).map_or(0, c_int::from) + 1;
+fn link_address(number: c_uint, link: &LinkFacts) -> libc::sockaddr_ll {
     let mut address = [0; 8];
     address[..6].copy_from_slice(&link.mac);
     libc::sockaddr_ll {
         sll_family: family(libc::AF_PACKET),
         sll_protocol: 0,
-        sll_ifindex: number,
+        sll_ifindex: number.cast_signed(),
         sll_hatype: if link.is_loopback {
             libc::ARPHRD_LOOPBACK
         } else {
@@ -267,16 +316,26 @@ pub unsafe fn cut(list: *mut ifaddrs) -> *mut ifaddrs {
     rest
 }
 
+/// A name, with as many NULs behind it as there is room for, and one at least.
+fn padded(name: &str) -> [u8; NAME] {
+    let mut padded = [0; NAME];
+    let text = padded[..NAME - 1].iter_mut().zip(name.bytes());
+    text.for_each(|(to, byte)| *to = byte);
+    padded
+}
+
 /// The number of a link of netchan's; `None`: there is none of this name.
 ///
 /// # Safety
 /// `name` must be a C string.
 pub unsafe fn number_of(name: *const c_char) -> Option<c_uint> {
-    let net = net()?;
     // SAFETY: the caller's.
-    let name = unsafe { CStr::from_ptr(name) };
-    let number = net.link_named(name.to_str().ok()?)?;
-    Some(c_uint::from(number) + 1)
+    let name = unsafe { CStr::from_ptr(name) }.to_str().ok()?;
+    if let Some(net) = net() {
+        return Some(c_uint::from(net.link_named(name)?) + 1);
+    }
+    let place = supervised().iter().position(|link| link.name == name)?;
+    c_uint::try_from(place + 1).ok()
 }
 
 /// Writes the name of a link of netchan's; `None`: there is none with this number.
@@ -284,8 +343,10 @@ pub unsafe fn number_of(name: *const c_char) -> Option<c_uint> {
 /// # Safety
 /// `into` must be writable for 16 bytes.
 pub unsafe fn name_of(number: c_uint, into: *mut c_char) -> Option<()> {
-    net()?;
-    let name = device::name_by_number(number)?;
+    let name = match net() {
+        Some(_) => device::name_by_number(number)?,
+        None => padded(&supervised().get((number as usize).checked_sub(1)?)?.name), // widening: u32 to usize
+    };
     // SAFETY: the caller's.
     unsafe { into.cast::<[u8; NAME]>().write_unaligned(name) };
     Some(())

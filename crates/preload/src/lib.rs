@@ -22,7 +22,7 @@
 //! `socket bind listen accept accept4 connect shutdown getsockname getpeername getsockopt setsockopt`,
 //! `read write readv writev send recv sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg sendfile sendfile64`,
 //! `poll ppoll select pselect epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2`,
-//! `getifaddrs freeifaddrs if_nametoindex if_indextoname` (netchan's links behind the kernel's interfaces, see Interfaces),
+//! `getifaddrs freeifaddrs if_nametoindex if_indextoname getaddrinfo` (netchan's links beside the kernel's interfaces, see Interfaces),
 //! `close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl` (FIONREAD, FIONBIO, SIOCOUTQ, SIOCATMARK, SIOCGSTAMP, SIOCGSTAMPNS, SIOCGIFNAME and SIOCGIFINDEX of netchan's links; others go to the kernel's socket of
 //! that number), `splice` (copies; `tee` and `vmsplice` are for pipes alone, as on the kernel), `fdopen fileno` (on a socket that is netchan's by then), `sigaction signal bsd_signal
 //! sysv_signal sigset pthread_cancel` (see Signals), `_Fork clone` (see fork), `_exit _Exit daemon` (see Exit), `syscall` (for all of these), `open openat pipe pipe2 socketpair eventfd
@@ -54,8 +54,10 @@
 //! A program that binds each address of its machine finds netchan's by getifaddrs(3): an `AF_PACKET` entry for each link, named as SO_BINDTODEVICE names
 //! it (`nc0` of `tap:nc0`), then one for each of its addresses, behind the kernel's interfaces, whose addresses stay the kernel's. An address that the kernel
 //! has, too (127.0.0.1), is listed once. if_nametoindex(3) and if_indextoname(3) answer with the stack's own numbers, from 1, as `in_pktinfo` has them: a
-//! kernel's interface of a link's name or number is not found by it. The stack is started by the first of these calls as by a socket. if_nameindex(3),
-//! netlink and /proc show the kernel's interfaces alone.
+//! kernel's interface of a link's name or number is not found by it. The stack is started by the first of these calls as by a socket. A dump of RTM_GETLINK or
+//! RTM_GETADDR that a program asks the kernel for itself (rtnetlink(7)) has them, too, ahead of the kernel's, and SIOCGIFFLAGS knows their names. Supervised programs see the links that there were
+//! when they began. if_nameindex(3), other requests of netlink and /proc show the kernel's interfaces alone. getaddrinfo(3) with AI_ADDRCONFIG leaves nothing out
+//! for which the kernel alone has no address.
 //!
 //! # What is different from the kernel's sockets
 //!
@@ -162,6 +164,7 @@ mod fast_open;
 mod interfaces;
 mod letters;
 mod messages;
+mod netlink;
 mod options;
 mod passing;
 mod poll;

@@ -352,6 +352,14 @@ pub static IF_NAMETOINDEX: Symbol<unsafe extern "C-unwind" fn(*const c_char) -> 
 pub static IF_INDEXTONAME: Symbol<unsafe extern "C-unwind" fn(c_uint, *mut c_char) -> *mut c_char> =
     Symbol::new(c"if_indextoname", no_stream);
 
+pub type GetAddrInfo = unsafe extern "C-unwind" fn(
+    *const c_char,
+    *const c_char,
+    *const libc::addrinfo,
+    *mut *mut libc::addrinfo,
+) -> c_int;
+pub static GETADDRINFO: Symbol<GetAddrInfo> = Symbol::new(c"getaddrinfo", raw::<{ number::NONE }>);
+
 pub static SIGACTION: Symbol<
     unsafe extern "C-unwind" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int,
 > = Symbol::new(c"sigaction", raw::<{ number::NONE }>);

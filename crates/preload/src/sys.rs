@@ -388,6 +388,35 @@ pub fn is_udp(fd: RawFd) -> bool {
     number_of_socket(fd, libc::SO_PROTOCOL) == Some(libc::IPPROTO_UDP)
 }
 
+/// Whether `fd` is a socket of the kernel's routing netlink (rtnetlink(7)).
+pub fn is_route_netlink(fd: RawFd) -> bool {
+    number_of_socket(fd, libc::SO_DOMAIN) == Some(libc::AF_NETLINK)
+        && number_of_socket(fd, libc::SO_PROTOCOL) == Some(libc::NETLINK_ROUTE)
+}
+
+/// The name of a netlink socket, which is a number; 0: it has none.
+pub fn netlink_port(fd: RawFd) -> u32 {
+    // struct sockaddr_nl: family, port, groups.
+    let mut name = [0_u32; 3];
+    let mut len = size_of_val(&name);
+    let at = ptr::from_mut(&mut name).expose_provenance();
+    let len_at = ptr::from_mut(&mut len).expose_provenance();
+    // SAFETY: `name` is writable for `len` bytes; the kernel reads and writes the first half of `len`, a little-endian number.
+    let asked = unsafe { raw::call(libc::SYS_getsockname, [integer(fd), at, len_at, 0, 0, 0]) };
+    asked.map_or(0, |_| name[1])
+}
+
+/// SO_COOKIE, which no other socket ever has; 0: `fd` is none.
+pub fn cookie(fd: RawFd) -> u64 {
+    let (mut value, mut len) = (0_u64, size_of::<u64>());
+    let at = ptr::from_mut(&mut value).expose_provenance();
+    let len = ptr::from_mut(&mut len).expose_provenance();
+    let (level, name) = (integer(libc::SOL_SOCKET), integer(libc::SO_COOKIE));
+    // SAFETY: as above.
+    let asked = unsafe { raw::call(libc::SYS_getsockopt, [integer(fd), level, name, at, len, 0]) };
+    asked.map_or(0, |_| value)
+}
+
 /// An option of SOL_SOCKET of the kernel's socket `fd` that is a number.
 fn number_of_socket(fd: RawFd, name: c_int) -> Option<c_int> {
     let (mut value, mut len) = (0_i32, size_of::<c_int>());

@@ -9,7 +9,7 @@ use std::{
 
 use netchan::{
     config::{LogConfig, RunConfig},
-    environment::Kernels,
+    environment::{self, Kernels},
     log::Verbosity,
 };
 use netchan_supervise::Program;
@@ -59,6 +59,10 @@ pub fn run(plan: Plan) -> Result<(), Failure> {
     if let Some(said) = announcement.filter(|_| log.level != Some(Verbosity::Quiet)) {
         eprintln!("netchan: {said}");
     }
+    command.env(
+        environment::INTERFACES,
+        environment::links_said(&net.links()),
+    );
     if let Some(user) = &user {
         command.env_remove("XDG_RUNTIME_DIR"); // another user's
         command

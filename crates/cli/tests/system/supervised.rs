@@ -99,6 +99,32 @@ END\n\
     );
 }
 
+/// The kernel has no address here: what there is to see, and to go from, is the stack's. Alone the same is seen.
+#[test]
+fn the_stacks_addresses_are_seen() {
+    let output = script(
+        "supervised-seen",
+        &format!(
+            "cat > seen.py <<'END'\n\
+import socket, struct\n\
+s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0); s.settimeout(20)\n\
+s.send(struct.pack('=IHHIIB7x', 24, 22, 0x301, 1, 0, socket.AF_INET))\n\
+done = False\n\
+while not done:\n  \
+  part = s.recv(65536)\n  \
+  while part:\n    \
+    n, kind = struct.unpack_from('=IH', part); done |= kind == 3\n    \
+    if kind == 20 and socket.inet_aton('10.7.8.2') in part[:n]: print('listed')\n    \
+    part = part[n + 3 & ~3:]\n\
+print(socket.getaddrinfo('10.7.8.1', 80, 0, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG)[0][4], flush=True)\n\
+END\n\
+             ip addr flush dev nc8; $RUN python3 seen.py; {SUPERVISE} python3 seen.py"
+        ),
+    );
+    let said = "listed\n('10.7.8.1', 80)\n";
+    says(output, &[&format!("{said}{said}")]);
+}
+
 /// What a program writes the moment it can is what its peer reads, each time.
 #[test]
 fn the_first_words_of_a_connection_arrive() {

@@ -54,7 +54,7 @@ impl InterfaceFacts {
 }
 
 /// A link as a program is told of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkFacts {
     /// Its name without its kind.
     pub name: String,

@@ -3,7 +3,9 @@
 use libc::{c_int, c_uint, c_ulong};
 use netchan::own;
 
-use crate::{descriptor, edge, errno, letters, numbers, real, region, serve, state::Live};
+use crate::{
+    descriptor, edge, errno, interfaces, letters, numbers, real, region, serve, state::Live,
+};
 
 /// close(2), a cancellation point: a thread that was cancelled before leaves the number open.
 ///
@@ -184,5 +186,13 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: usi
         return result;
     }
     // SAFETY: the caller's.
-    unsafe { (real::IOCTL.get())(fd, request, argument) }
+    let kernels = || unsafe { (real::IOCTL.get())(fd, request, argument) };
+    if request != libc::SIOCGIFFLAGS {
+        return kernels();
+    }
+    // SAFETY: the caller's.
+    match unsafe { interfaces::tell_flags(argument) } {
+        true => 0,
+        false => kernels(),
+    }
 }

@@ -1,6 +1,6 @@
-//! getifaddrs and freeifaddrs, if_nametoindex and if_indextoname.
+//! getifaddrs and freeifaddrs, if_nametoindex and if_indextoname, and getaddrinfo.
 
-use libc::{c_char, c_int, c_uint, ifaddrs};
+use libc::{addrinfo, c_char, c_int, c_uint, ifaddrs};
 
 use crate::{buffers, edge, interfaces, real};
 
@@ -71,3 +71,35 @@ pub unsafe extern "C-unwind" fn if_indextoname(number: c_uint, name: *mut c_char
     // SAFETY: the caller's.
     unsafe { (real::IF_INDEXTONAME.get())(number, name) }
 }
+
+/// getaddrinfo(3). With AI_ADDRCONFIG it leaves out what the kernel has no address to go from, which netchan may have: what is not found that way is asked
+/// for without.
+///
+/// # Safety
+/// As getaddrinfo(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn getaddrinfo(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const addrinfo,
+    into: *mut *mut addrinfo,
+) -> c_int {
+    let real = real::GETADDRINFO.get();
+    // SAFETY: the caller's.
+    let found = unsafe { real(node, service, hints, into) };
+    let is_left_out = matches!(found, libc::EAI_NONAME | libc::EAI_NODATA | EAI_ADDRFAMILY);
+    if !is_left_out || buffers::is_bad(hints) || !interfaces::are_ours() {
+        return found;
+    }
+    // SAFETY: the caller's, which the call has read.
+    let mut hints = unsafe { hints.read() };
+    if hints.ai_flags & libc::AI_ADDRCONFIG == 0 {
+        return found;
+    }
+    hints.ai_flags &= !libc::AI_ADDRCONFIG;
+    // SAFETY: as above.
+    unsafe { real(node, service, &raw const hints, into) }
+}
+
+/// Of netdb.h.
+const EAI_ADDRFAMILY: c_int = -9;

@@ -5,7 +5,8 @@ use std::io::{IoSlice, IoSliceMut};
 use libc::{c_int, c_uint, c_void, iovec, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::{
-    address, buffers, decide, edge, errno, letters, messages, passing, real, region, serve, splice,
+    address, buffers, decide, edge, errno, letters, messages, netlink, passing, real, region,
+    serve, splice,
     state::{Live, SOCKETS},
     transfer,
 };
@@ -49,6 +50,9 @@ unsafe fn receive(
     Ok(received.len)
 }
 
+/// Whose name is not asked for.
+const NO_NAME: (*mut sockaddr, *mut socklen_t) = (std::ptr::null_mut(), std::ptr::null_mut());
+
 /// read(2).
 ///
 /// # Safety
@@ -66,8 +70,9 @@ pub unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, len: size_t
     // SAFETY: the caller's.
     let across = || unsafe { letters::read(fd, buffer, len) };
     // SAFETY: the caller's.
-    served
-        .or_else(across)
+    let listed = || unsafe { netlink::receive_into(fd, (buffer, len), 0, NO_NAME) };
+    // SAFETY: the caller's.
+    (served.or_else(across).or_else(listed))
         .unwrap_or_else(|| unsafe { (real::READ.get())(fd, buffer, len) })
 }
 
@@ -87,12 +92,12 @@ pub unsafe extern "C-unwind" fn recv(
         // SAFETY: the caller's.
         unsafe { receive(live, buffer, len, flags, none, std::ptr::null_mut()) }
     });
-    let no_name = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: the caller's.
-    let across = || unsafe { letters::receive(fd, (buffer, len), flags, no_name) };
+    let across = || unsafe { letters::receive(fd, (buffer, len), flags, NO_NAME) };
     // SAFETY: the caller's.
-    served
-        .or_else(across)
+    let listed = || unsafe { netlink::receive_into(fd, (buffer, len), flags, NO_NAME) };
+    // SAFETY: the caller's.
+    (served.or_else(across).or_else(listed))
         .unwrap_or_else(|| unsafe { (real::RECV.get())(fd, buffer, len, flags) })
 }
 
@@ -115,7 +120,9 @@ pub unsafe extern "C-unwind" fn recvfrom(
     });
     // SAFETY: the caller's.
     let across = || unsafe { letters::receive(fd, (buffer, len), flags, (from, from_len)) };
-    served.or_else(across).unwrap_or_else(|| {
+    // SAFETY: the caller's.
+    let listed = || unsafe { netlink::receive_into(fd, (buffer, len), flags, (from, from_len)) };
+    (served.or_else(across).or_else(listed)).unwrap_or_else(|| {
         // SAFETY: the caller's.
         unsafe { (real::RECVFROM.get())(fd, buffer, len, flags, from, from_len) }
     })
@@ -215,10 +222,12 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, buffer: *const c_void, len: siz
     });
     // SAFETY: the caller's.
     let across = || unsafe { letters::send(fd, (buffer, len), 0, (std::ptr::null(), 0)) };
-    // SAFETY: the caller's.
-    served
-        .or_else(across)
-        .unwrap_or_else(|| unsafe { (real::WRITE.get())(fd, buffer, len) })
+    served.or_else(across).unwrap_or_else(|| {
+        // SAFETY: the caller's.
+        let sent = unsafe { (real::WRITE.get())(fd, buffer, len) };
+        // SAFETY: the caller's.
+        unsafe { netlink::sent_from(fd, (buffer, len), sent) }
+    })
 }
 
 /// send(2).
@@ -239,10 +248,12 @@ pub unsafe extern "C-unwind" fn send(
     });
     // SAFETY: the caller's.
     let across = || unsafe { letters::send(fd, (buffer, len), flags, (std::ptr::null(), 0)) };
-    // SAFETY: the caller's.
-    served
-        .or_else(across)
-        .unwrap_or_else(|| unsafe { (real::SEND.get())(fd, buffer, len, flags) })
+    served.or_else(across).unwrap_or_else(|| {
+        // SAFETY: the caller's.
+        let sent = unsafe { (real::SEND.get())(fd, buffer, len, flags) };
+        // SAFETY: the caller's.
+        unsafe { netlink::sent_from(fd, (buffer, len), sent) }
+    })
 }
 
 /// sendto(2).
@@ -275,7 +286,9 @@ pub unsafe extern "C-unwind" fn sendto(
     let across = || unsafe { letters::send(fd, (buffer, len), flags, (to, to_len)) };
     served.or_else(across).unwrap_or_else(|| {
         // SAFETY: the caller's.
-        unsafe { (real::SENDTO.get())(fd, buffer, len, flags, to, to_len) }
+        let sent = unsafe { (real::SENDTO.get())(fd, buffer, len, flags, to, to_len) };
+        // SAFETY: the caller's.
+        unsafe { netlink::sent_from(fd, (buffer, len), sent) }
     })
 }
 
@@ -340,7 +353,9 @@ pub unsafe extern "C-unwind" fn recvmsg(
     });
     // SAFETY: the caller's.
     let across = || unsafe { letters::receive_message(fd, message, flags) };
-    if let Some(result) = served.or_else(across) {
+    // SAFETY: the caller's.
+    let listed = || unsafe { netlink::receive_message(fd, message, flags) };
+    if let Some(result) = served.or_else(across).or_else(listed) {
         return result;
     }
     // SAFETY: the caller's.
@@ -378,7 +393,9 @@ pub unsafe extern "C-unwind" fn sendmsg(
         // SAFETY: the caller's.
         unsafe { passing::before(message) };
         // SAFETY: the caller's.
-        unsafe { (real::SENDMSG.get())(fd, message, flags) }
+        let sent = unsafe { (real::SENDMSG.get())(fd, message, flags) };
+        // SAFETY: the caller's.
+        unsafe { netlink::sent_message(fd, message, sent) }
     })
 }
 
