@@ -49,7 +49,7 @@ pub fn wait(call: &str) -> Result<String, String> {
         "write" => {
             let mut stream = asked(own)?;
             open();
-            // Nobody reads what comes back, so it waits soon.
+            // What comes back is not read, so it waits soon.
             std::iter::repeat_with(|| stream.write_all(&[b'a'; 1 << 16])).find_map(Result::err)
         }
         "accept" => {
@@ -87,7 +87,7 @@ fn asked(own: SocketAddr) -> Result<TcpStream, String> {
     Ok(stream)
 }
 
-/// Connects where nobody is, until something else than that is the reason that it fails.
+/// Connects where no host is, until something else than that is the reason that it fails.
 fn nobody() -> Option<std::io::Error> {
     loop {
         let failed = TcpStream::connect(("10.77.0.9", 9)).err();
@@ -201,7 +201,8 @@ fn ended(knobs: &Knobs, signal: Signal) -> Outcome {
     }
     println!("    all {} have ended after {:?}", many, begin.elapsed());
     // The server's accept(2) fails, too.
-    if !eventually(SOON, || !scene.server.is_running()) || scene.served.daemon.is_running() {
+    let are_over = || !scene.server.is_running() && !scene.served.daemon.is_running();
+    if !eventually(SOON, are_over) {
         return Err(format!("the server waits still: {}", scene.server.said()));
     }
     match unclear.len() {

@@ -226,7 +226,7 @@ impl Scene {
         last
     }
 
-    /// Those that asked all the time have had every answer; nobody else has ended, and nobody has panicked.
+    /// Those that asked all the time have had every answer; no other program has ended, and none has panicked.
     fn end(mut self) -> Outcome {
         let folder = &self.served.place.folder;
         fs::write(folder.join("stop"), "").map_err(|e| e.to_string())?;
