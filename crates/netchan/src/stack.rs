@@ -113,15 +113,18 @@ impl Stack {
         timers.chain(links).min().unwrap_or(Instant::FAR)
     }
 
-    /// When something is due at a link by time alone.
+    /// When something is due at a link by time alone. At once, where what was sent since its last turn has found it gone: its descriptor may not tell.
     pub fn next_event_of(&self, link: usize) -> Instant {
+        if self.driver.is_untold(link) {
+            return Instant::ZERO;
+        }
         let receives = self.with_receive(link, |receive| receive.link.next_event());
         receives.min(self.with_interface(link, |interface| interface.next_event()))
     }
 
-    /// An entry for poll(2) with a link's descriptor, where it has one and is not gone.
+    /// An entry for poll(2) with a link's descriptor, where it has one and is not known to be gone.
     pub fn pollfd_of(&self, link: usize) -> Option<libc::pollfd> {
-        let here = !self.driver.is_gone(link);
+        let here = !self.driver.is_gone(link) || self.driver.is_untold(link);
         here.then(|| self.with_receive(link, |receive| receive.link.fd().map(readable)))?
     }
 

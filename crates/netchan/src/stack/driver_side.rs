@@ -170,8 +170,13 @@ impl DriverSide {
 
     /// Whether a queue's link is gone for good.
     pub fn is_gone(&self, queue: usize) -> bool {
-        // Relaxed: the flag alone; the thread that sets it rings.
-        self.queues[queue].gone.load(Relaxed)
+        self.queues[queue].gone.load(Relaxed) // the flag alone
+    }
+
+    /// Whether it is, and its connections and listeners have not learned it yet: the next turn of the queue tells them.
+    pub fn is_untold(&self, queue: usize) -> bool {
+        // Relaxed: where another thread has just told them, a turn too many.
+        self.is_gone(queue) && !self.queues[queue].told.load(Relaxed)
     }
 
     /// Whether all links are.

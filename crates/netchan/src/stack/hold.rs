@@ -11,7 +11,7 @@ use crate::{
         interface::{Interface, Receive},
         module::Giant,
     },
-    regime::Holder,
+    regime::{Handoff, Holder},
     shard::Shard,
     stack::{
         cell::{Cell, Held, LinkAccess, wake_all},
@@ -274,7 +274,8 @@ impl Stack {
     ) {
         held.shard.finish(now);
         let (number, mut to_send, mut is_stuck) = (held.shard.number(), 0, false);
-        if held.shard.has_output() {
+        let has_output = held.shard.has_output();
+        if has_output {
             if WATCHED {
                 sends(&held.shard);
             }
@@ -295,6 +296,8 @@ impl Stack {
         }
         if to_send != 0 {
             self.send_or_hold(number, to_send, now);
+        } else if has_output && self.layout.handoff == Handoff::Call {
+            self.tell_of_links(now); // what was sent in this call may have found one gone
         }
         if earlier && self.threaded {
             self.timer_moved(cell);

@@ -202,6 +202,7 @@ impl Stack {
             let (has_returns, has_frames) = (interface.has_returns(), interface.has_frames());
             let timer_moved = interface.take_timer_moved();
             drop(interface);
+            self.tell_if_gone(number, now); // the thread that is at the link sleeps perhaps, and its descriptor may say nothing
             // The thread that is at the link (it may be this one) may be past its look at what comes back.
             let is_own = self.driver.own == Some(number) && self.returns_at_once();
             if is_own {

@@ -142,6 +142,12 @@ impl Stack {
         }
     }
 
+    /// The same of all links.
+    #[inline]
+    pub(super) fn tell_of_links(&self, now: Instant) {
+        (0..self.driver.queues.len()).for_each(|number| self.tell_if_gone(number, now));
+    }
+
     #[cold]
     #[inline(never)]
     fn tell_gone(&self, link: usize, last: bool, now: Instant) {

@@ -19,13 +19,13 @@ use std::{
     time::Duration,
 };
 
-use netchan::{Net, Regime, link::Link, socket::Readiness};
+use netchan::{Clock, Net, Regime, link::Link, socket::Readiness};
 use rustix::net::{
-    AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair,
+    AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, recv, shutdown, socketpair,
     sockopt::{Timeout, set_socket_timeout},
 };
 
-use pair::{end, pair};
+use pair::{end, pair, pair_and_sockets};
 
 /// Longer than anything here takes; a wait that ends by it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -87,6 +87,33 @@ fn requests_wake_the_thread_that_waits_and_not_the_links() {
         assert!(woken < 200, "{regime}: {woken} times for 1,000 requests");
         drop(stream);
         serving.join().unwrap();
+    }
+}
+
+/// A thread waits for a connection while what another one sends finds the link gone, which no descriptor tells: how long it waits.
+fn waits_without_link(regime: Regime) -> Duration {
+    let (links, sockets) = pair_and_sockets();
+    let (server, client) = between(links, regime);
+    let listener = server.tcp().listen("0.0.0.0:7").unwrap();
+    let _stream = connect(&client);
+    let (mut accepted, _) = listener.accept().unwrap();
+    let (says, hears) = mpsc::channel();
+    thread::spawn(move || says.send(listener.accept().map_err(|e| e.kind())));
+    thread::sleep(Duration::from_millis(50)); // it waits
+    shutdown(&sockets[0], Shutdown::Write).unwrap();
+    let begun = Clock::Real.now();
+    let _ = accepted.write(b"!");
+    let ended = hears.recv_timeout(PATIENCE).expect("it waits still");
+    assert_eq!(ended.err(), Some(ErrorKind::NetworkDown), "{regime}");
+    Clock::Real.now().since(begun)
+}
+
+#[test]
+fn a_thread_that_waits_learns_that_what_was_sent_found_no_link() {
+    for regime in REGIMES {
+        // A timer of the neighbour table's ends it, too, after two seconds; not every kind of link has one.
+        let is_soon = |_| waits_without_link(regime) < Duration::from_secs(1);
+        assert!((0..5).any(is_soon), "{regime}");
     }
 }
 

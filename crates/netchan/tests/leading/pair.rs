@@ -34,6 +34,14 @@ pub fn pair() -> [Box<dyn Link>; 2] {
     counted_pair(Arc::default())
 }
 
+/// The same, and both sockets: what the first end sends fails once its socket is shut down for that, and nothing says so to one that sleeps on it.
+pub fn pair_and_sockets() -> ([Box<dyn Link>; 2], [OwnedFd; 2]) {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let ends = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    let sockets = [ends.0.try_clone().unwrap(), ends.1.try_clone().unwrap()];
+    ([end(ends.0, 1), end(ends.1, 2)], sockets)
+}
+
 /// The same; `batches` counts the first one's calls that brought it several frames to send.
 pub fn counted_pair(batches: Arc<AtomicU64>) -> [Box<dyn Link>; 2] {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

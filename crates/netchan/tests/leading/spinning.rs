@@ -1,7 +1,5 @@
 //! Threads that look for a while before they sleep.
 
-use netchan::Clock;
-
 use super::*;
 
 /// The longest look that there is.
