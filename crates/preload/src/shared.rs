@@ -99,17 +99,41 @@ pub fn carry(state: &Handle<SocketState>) -> bool {
     if state.share.get().is_none() {
         return false;
     }
-    if !state.is_carried.swap(true, SeqCst) {
-        {
-            let _numbers = locks::keeping_numbers();
+    // In the lock: for a second caller it is carried when it is so for all.
+    let is_first = {
+        let _numbers = locks::keeping_numbers();
+        let is_first = !state.is_carried.swap(true, SeqCst);
+        if is_first {
             enter_crossings(state);
             SOCKETS.remove_all(state);
         }
+        is_first
+    };
+    if is_first {
         instances::handed_back(state);
         state.close(); // what waits looks again
         relay::carry(state.clone());
     }
     true
+}
+
+/// shutdown(2), by this process: what a child has written goes out before, also where it was not heard of yet that one uses the stream.
+pub fn before_shutdown(fd: RawFd) {
+    if !process::owns_table() {
+        return;
+    }
+    if let Some(state) = SOCKETS.get(fd).filter(|state| state.kind == Kind::Stream)
+        && let Some(ours) = state.share.get()
+    {
+        let mut fds = [libc::pollfd {
+            fd: ours.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        }];
+        if sys::poll_now(&mut fds).is_ok_and(|n| n > 0) {
+            carry(&state);
+        }
+    }
 }
 
 /// Another process gets the socket with a message. One that cannot be shared is a plain socket of the kernel's to it.

@@ -201,6 +201,33 @@ fn servers_in_one_process_serve() {
         .run();
 }
 
+/// As python's http.server runs CGI programs: the child's words are there before the end that its parent says right behind it.
+#[test]
+fn what_a_child_wrote_comes_before_its_parents_end() {
+    let output = script(
+        "forked-end",
+        "cat > server.py <<'END'\n\
+import os, socket\n\
+l = socket.create_server(('0.0.0.0', 8))\n\
+for n in range(300):\n  \
+  s, _ = l.accept()\n  \
+  if (p := os.fork()) == 0: os.dup2(s.fileno(), 1); os.execv('/bin/echo', ['echo', str(n)])\n  \
+  os.waitpid(p, 0); s.shutdown(socket.SHUT_WR); s.close()\n\
+END\n\
+         cat > ask.py <<'END'\n\
+import socket\n\
+def asked(n):\n  \
+  s = socket.create_connection(('10.7.8.2', 8), 20); got = b''\n  \
+  while part := s.recv(99): got += part\n  \
+  return got == b'%d\\n' % n\n\
+print('right', sum(asked(n) for n in range(300)))\n\
+END\n\
+         $RUN python3 server.py & S=$!\n\
+         await sh -c \"$netchan show sockets 2>/dev/null | grep -q ':8 '\"; python3 ask.py; wait $S",
+    );
+    says(output, &["right 300"]);
+}
+
 /// A worker that was started by exec takes connections, a listener and a datagram socket from messages; one that listens on what its parent has bound is told.
 #[test]
 fn sockets_go_along_with_messages() {

@@ -6,7 +6,8 @@ use libc::{c_int, c_void, sockaddr, socklen_t};
 use netchan::socket::Kind;
 
 use crate::{
-    across, decide, edge, endpoint, letters, numbers, options, orphan, process, real, serve, state,
+    across, decide, edge, endpoint, letters, numbers, options, orphan, process, real, serve,
+    shared, state,
 };
 
 /// socket(2).
@@ -175,6 +176,12 @@ pub unsafe extern "C-unwind" fn accept4(
 /// Numbers only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    if !state::SOCKETS.is_vacant(fd) {
+        edge::unit(|| {
+            shared::before_shutdown(fd);
+            Ok(())
+        });
+    }
     let served = serve::ask(fd, |live| endpoint::shutdown(live, how));
     if served.is_none() && !state::SOCKETS.is_vacant(fd) {
         endpoint::note_shutdown(fd, how);
