@@ -82,8 +82,8 @@ impl Spins {
 
 impl Waiter {
     /// Tries again and again for as long as a wait for `socket` would look before it sleeps, with its shard and the links in this thread's hands: what
-    /// comes meanwhile needs no waker. `attempt` says `WouldBlock` where it is to go on. `None`: nothing came, or another thread leads, or looks do not
-    /// pay; the wait that follows does not look again in the first case.
+    /// comes meanwhile needs no waker. `attempt` says `WouldBlock` where it is to go on. `None`: nothing came, looks do not pay, or another
+    /// thread leads; the wait that follows looks in the last case alone.
     pub fn try_first<R>(
         &mut self,
         socket: &Socket,
@@ -102,7 +102,8 @@ impl Waiter {
         };
         stack.end_batch();
         let cell = &stack.sockets.cells[number];
-        if !self.spins.begins() || !cell.lead() {
+        self.has_spun = !self.spins.begins();
+        if self.has_spun || !cell.lead() {
             return None;
         }
         let leads_links = stack.lead_links(number);
