@@ -64,7 +64,7 @@ pub fn wait(call: &str) -> Result<String, String> {
         }
         _ => {
             open();
-            nobody()
+            connect_in_vain()
         }
     };
     let number = |e: Option<std::io::Error>| e.and_then(|e| e.raw_os_error()).unwrap_or_default();
@@ -88,7 +88,7 @@ fn asked(own: SocketAddr) -> Result<TcpStream, String> {
 }
 
 /// Connects where no host is, until something else than that is the reason that it fails.
-fn nobody() -> Option<std::io::Error> {
+fn connect_in_vain() -> Option<std::io::Error> {
     loop {
         let failed = TcpStream::connect(("10.77.0.9", 9)).err();
         let number = failed.as_ref().and_then(std::io::Error::raw_os_error);

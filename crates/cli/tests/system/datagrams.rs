@@ -108,7 +108,7 @@ found, right = set(), 0
 for n in range(300):
     try: found.add(answer(b'%d' % n + os.urandom((0, 1, 30, 1400, 9000, 60000)[n % 6]))); right += 1
     except TimeoutError: pass  # UDP loses what it likes
-print('answers', 'right' if right > 290 else right, *sorted({server.rstrip('0123456789') for server, to in found}), *sorted({to for who, to in found}))
+print('answers', 'right' if right > 290 else right, *sorted({server.rstrip('0123456789') for server, to in found}), *sorted({to for _, to in found}))
 END
 ";
 
