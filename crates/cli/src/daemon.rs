@@ -331,4 +331,8 @@ impl Lease for Lent {
     fn pair(&self, other: &Self, number: u64) -> io::Result<[PairEnd; 2]> {
         Self::pair(self, other, number)
     }
+
+    fn silence(&self) {
+        Self::silence(self);
+    }
 }

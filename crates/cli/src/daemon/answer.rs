@@ -272,14 +272,15 @@ impl<L: Lender> Server<L> {
         }
     }
 
-    /// Closes a connection. Its lease ends first, so that those that had a short cut to it, and hear of the end then, find its ports free.
+    /// Closes a connection. The lender has the ports of its lease first, so that those that had a short cut to it, and hear of the end then, are answered
+    /// by it. Its connections' peers are told last: what they answer does not go by a short cut that nothing reads any more.
     fn close(&mut self, number: usize) {
         let mut closed = self.connections.swap_remove(number);
         tracing::debug!(target: "netchan::daemon", "{} has gone", closed.name);
         if let Some(lease) = closed.lease.take() {
-            let (number, ports) = (lease.number(), lease.ports());
+            lease.silence();
+            (self.pairs).lost(&self.connections, lease.number(), &lease.ports());
             drop(lease);
-            self.pairs.lost(&self.connections, number, &ports);
         }
     }
 

@@ -7,7 +7,10 @@ use std::{
     mem::MaybeUninit,
     os::fd::BorrowedFd,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use netchan::{
@@ -44,11 +47,16 @@ struct MadeUp {
     leases: Arc<AtomicUsize>,
     /// Of which link, and the holder.
     lent: RefCell<Vec<String>>,
+    steps: Steps,
 }
+
+/// What was done with leases, in order.
+type Steps = Arc<Mutex<Vec<&'static str>>>;
 
 struct Part {
     files: [File; FILES],
     leases: Arc<AtomicUsize>,
+    steps: Steps,
     number: u64,
     bound: RefCell<Vec<Binding>>,
     news: OwnedFd,
@@ -57,6 +65,13 @@ struct Part {
 impl Drop for Part {
     fn drop(&mut self) {
         self.leases.fetch_sub(1, Relaxed);
+        self.did("ended");
+    }
+}
+
+impl Part {
+    fn did(&self, step: &'static str) {
+        self.steps.lock().unwrap().push(step);
     }
 }
 
@@ -81,6 +96,7 @@ impl Lender for MadeUp {
         Ok(Part {
             files,
             leases: Arc::clone(&self.leases),
+            steps: Arc::clone(&self.steps),
             number: self.lent.borrow().len() as u64,
             bound: RefCell::default(),
             news,
@@ -141,10 +157,16 @@ impl Lease for Part {
         self.news.as_fd()
     }
 
-    fn ring(&self) {}
+    fn ring(&self) {
+        self.did("told");
+    }
 
     fn pair(&self, _: &Self, number: u64) -> io::Result<[PairEnd; 2]> {
         PairEnd::both(number)
+    }
+
+    fn silence(&self) {
+        self.did("silent");
     }
 }
 
@@ -167,6 +189,7 @@ impl Scene {
             user: Cell::new(1000),
             leases: Arc::default(),
             lent: RefCell::default(),
+            steps: Steps::default(),
         };
         let (orders, wake, server) =
             Server::new(listening, lender, Rules::default(), limits).unwrap();
@@ -634,6 +657,7 @@ fn the_thread_starts_answers_and_stops() {
         user: Cell::new(1000),
         leases: Arc::clone(&leases),
         lent: RefCell::default(),
+        steps: Steps::default(),
     };
     let (ended, end) = channel::<()>();
     let service = Service::start(listening, lender, Rules::default(), ended).unwrap();

@@ -163,11 +163,15 @@ fn a_port_that_two_leases_have_is_said_to_be_shared() {
     assert!(server.hear().is_none());
 }
 
+/// The peers of its connections are told last: what they answer does not go by a short cut that nothing reads any more.
 #[test]
 fn the_end_of_a_lease_is_told_when_its_ports_are_free() {
     let (mut scene, server, client) = met("pair-end");
+    scene.server.lender.steps.lock().unwrap().clear();
     drop(server);
     assert!(scene.comes_to((1, 1)));
+    let steps = scene.server.lender.steps.lock().unwrap().clone();
+    assert_eq!(steps, ["silent", "told", "ended"]);
     assert!(matches!(client.hear(), Some((News::Gone { pair: 1 }, _))));
     assert_eq!(scene.server.lender.leases.load(Relaxed), 1);
     // Another one may have the port then.

@@ -70,6 +70,8 @@ pub trait Lease: Send {
     /// # Errors
     /// The system's.
     fn pair(&self, other: &Self, number: u64) -> io::Result<[PairEnd; 2]>;
+    /// What comes for its ports is the lender's from now on. The peers of its connections hear of its end when it is dropped.
+    fn silence(&self);
 }
 
 /// A client.

@@ -184,6 +184,12 @@ impl Lent {
         Ok(())
     }
 
+    /// What comes for its ports is the lender's from now on, whose TCP answers that there is no such connection. The peers of its connections are told with its
+    /// end, when it is dropped.
+    pub fn silence(&self) {
+        self.net.stack().silence_lease(self.link, &self.core);
+    }
+
     /// Gives the application more ports for sockets that name none: as many as it has, 16 at first, 1,024 at most. Those that came.
     ///
     /// # Errors

@@ -50,21 +50,29 @@ impl Stack {
         Ok((core, files))
     }
 
-    /// Ends a lease: what the application has comes back, and its packets are no more.
-    pub fn close_lease(&self, link: usize, lease: &LeaseCore) {
+    /// What comes for the ports of a lease is the lender's from now on. The lease ends later.
+    pub fn silence_lease(&self, link: usize, lease: &LeaseCore) {
         let Some(&queue) = self.driver.links[link].first() else {
             return;
         };
-        let (number, mut is_last) = (lease.number, false);
         self.with_receive(queue, |receive| {
-            if let Some(leases) = &mut receive.steer.leases {
-                leases.remove(number);
-                is_last = leases.is_empty();
-            }
-            if is_last {
-                receive.steer.leases = None;
+            let leases = &mut receive.steer.leases;
+            if let Some(all) = leases {
+                all.remove(lease.number);
+                if all.is_empty() {
+                    *leases = None;
+                }
             }
         });
+    }
+
+    /// Ends a lease: what the application has comes back, and its packets are no more. The peers of its connections hear of it.
+    pub fn close_lease(&self, link: usize, lease: &LeaseCore) {
+        self.silence_lease(link, lease);
+        let Some(&queue) = self.driver.links[link].first() else {
+            return;
+        };
+        let number = lease.number;
         let now = self.clock.now();
         self.with_interface(queue, |interface| {
             interface.refresh(now);
