@@ -280,9 +280,12 @@ impl Stack {
                     let rest = answer.split_off(end + 1);
                     return Ok((stream, answer, rest));
                 }
-                match stream.read(&mut room)? {
-                    0 => return Err(io::Error::other("it ends in mid-line")),
-                    n => answer.extend(room.get(..n).unwrap_or_default()),
+                match stream.read(&mut room) {
+                    Ok(0) => return Err(io::Error::other("it ends in mid-line")),
+                    Ok(n) => answer.extend(room.get(..n).unwrap_or_default()),
+                    // Stopped and continued: without a handler, too, where a read has a limit of time. See signal(7).
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    Err(e) => return Err(e),
                 }
                 if answer.len() > REQUEST_MAX + room.len() {
                     return Err(io::Error::other("its first line has no end"));

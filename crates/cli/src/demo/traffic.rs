@@ -164,11 +164,13 @@ fn receive_file<S: Read + Write>(stream: &mut BufReader<S>) -> io::Result<()> {
 fn echo<S: Read + Write>(stream: &mut BufReader<S>) -> io::Result<()> {
     let mut block = [0; 4096];
     loop {
-        match stream.read(&mut block)? {
-            0 => return Ok(()),
-            n => stream
+        match stream.read(&mut block) {
+            Ok(0) => return Ok(()),
+            Ok(n) => stream
                 .get_mut()
                 .write_all(block.get(..n).unwrap_or_default())?,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
         }
     }
 }

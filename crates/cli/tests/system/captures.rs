@@ -230,6 +230,23 @@ END\n\
     );
 }
 
+/// A capture that is stopped while it waits for the stack's first answer goes on with it: a read with a limit of time is
+/// interrupted by a stop, without a handler, too.
+#[test]
+fn stopped_before_its_answer_it_goes_on() {
+    let output = script(
+        "stopped-early",
+        "$RUN python3 -m http.server 80 > /dev/null 2>&1 & run=$!\n\
+         await curl -s -o /dev/null http://10.7.8.2/bad\n\
+         kill -STOP $run; $netchan capture --pid $run -w taken.pcapng tcp 2> said & tap=$!\n\
+         reads() { grep -q unix_stream /proc/$tap/wchan; }; await reads && echo it reads\n\
+         kill -STOP $tap; state() { grep -q 'State:.T' /proc/$tap/status; }; await state; kill -CONT $tap; sleep .2; kill -CONT $run\n\
+         ready() { $netchan show taps --pid $run --json | grep -q '\"tap\"'; }; await ready && echo taps\n\
+         kill -INT $tap; wait $tap; cat said; kill $run; wait $run",
+    );
+    says(output, &["it reads", "taps", "frames captured; "]);
+}
+
 /// What a running stack knows of a connection that began before: its window scales.
 #[test]
 fn connection_is_plotted_live() {
