@@ -57,7 +57,7 @@ impl Rules {
         blind: &mut Option<String>,
     ) -> bool {
         let port = binding.address.port();
-        if port >= FREE_FROM || peer.user == 0 {
+        if port >= FREE_FROM || peer.user == 0 || binding.transport == Transport::Ping {
             return true;
         }
         let holds = |rule: &Rule| {
@@ -224,6 +224,7 @@ mod tests {
         }]);
         assert!(!allowed(&udp, 1000, 5, 80));
         assert!(allowed_by(&udp, 1000, 5, Transport::Udp, 80));
+        assert!(allowed_by(&udp, 1000, 5, Transport::Ping, 80), "identifiers are for all");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::terms::{Binding, PortRange, Transport};
 #[derive(Clone, Debug, Default)]
 pub struct Holding {
     bindings: HashSet<Binding>,
-    /// Of both protocols, at all addresses.
+    /// Of all protocols, at all addresses.
     ranges: Vec<PortRange>,
 }
 

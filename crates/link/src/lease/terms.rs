@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::Segmentation;
 
 /// The version of all of this.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Descriptors that come with [`Answer::Terms`] to [`Request::Attach`], in this order: the slab of packets to the application, that of packets from it,
 /// the edge's memory, the edge's socket, the socket of [`News`].
@@ -64,13 +64,13 @@ pub enum Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Binding {
-    /// Of TCP or of UDP.
+    /// Of which protocol.
     pub transport: Transport,
     /// At which address; unspecified: at all of its family (of IPv6: of both). The port is not 0.
     pub address: SocketAddr,
 }
 
-/// A protocol with ports.
+/// A protocol with ports, or with what stands in their place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
@@ -78,9 +78,11 @@ pub enum Transport {
     Tcp,
     /// UDP.
     Udp,
+    /// ICMP's and ICMPv6's echo (RFC 792, RFC 4443 §4.1): the port is the identifier of requests, and of the replies to them.
+    Ping,
 }
 
-/// Ports of both protocols, first and last.
+/// Ports of all protocols, first and last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortRange(pub u16, pub u16);
 
@@ -172,7 +174,7 @@ pub struct PeerPorts {
     pub bindings: Vec<Binding>,
     /// Those that other leases have, too, at other addresses: they are sent to by the lender.
     pub shared: Vec<Binding>,
-    /// Of both protocols, at all addresses.
+    /// Of all protocols, at all addresses.
     pub ranges: Vec<PortRange>,
 }
 

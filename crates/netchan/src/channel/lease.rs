@@ -107,7 +107,7 @@ impl LeaseCore {
 pub struct LeasePorts {
     /// Those that it asked for, with the directory's ids.
     pub bindings: Vec<(u64, Binding)>,
-    /// Those of sockets that name none, of both protocols.
+    /// Those of sockets that name none, of all protocols.
     pub ranges: Vec<PortRange>,
 }
 
@@ -127,6 +127,7 @@ impl fmt::Display for LeasePorts {
             let transport = match transport {
                 Transport::Tcp => "tcp",
                 Transport::Udp => "udp",
+                Transport::Ping => "ping",
             };
             write!(f, "{transport} {address}, ")?;
         }

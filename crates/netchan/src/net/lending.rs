@@ -167,6 +167,7 @@ impl Lent {
         let kind = match binding.transport {
             Transport::Tcp => Kind::Stream,
             Transport::Udp => Kind::Datagram,
+            Transport::Ping => Kind::Ping,
         };
         let (id, _) = stack.bind(BindRequest {
             kind,

@@ -96,7 +96,7 @@ struct Bound {
     /// The id given last.
     next: u64,
     random: Random,
-    /// Ports that leases have for sockets that name none, of both protocols.
+    /// Ports that leases have for sockets that name none, of all protocols.
     lent: Vec<PortRange>,
 }
 
@@ -170,10 +170,7 @@ impl Directory {
             address.set_port(free.ok_or(libc::EADDRINUSE)?);
         } else {
             let wanted = Binding::new(0, &request, address);
-            let has_ports = request.kind != Kind::Ping;
-            if has_ports && is_lent(address.port())
-                || bindings.iter().any(|b| conflicts(b, &wanted))
-            {
+            if is_lent(address.port()) || bindings.iter().any(|b| conflicts(b, &wanted)) {
                 return Err(libc::EADDRINUSE);
             }
         }
@@ -187,7 +184,7 @@ impl Directory {
         Ok((*next, address))
     }
 
-    /// Sets `count` ports aside that nothing is bound to, of both protocols: for a lease's sockets that name none.
+    /// Sets `count` ports aside that nothing is bound to, of all protocols: for a lease's sockets that name none.
     ///
     /// # Errors
     /// EADDRNOTAVAIL: so many are not free one behind the other.

@@ -177,7 +177,7 @@ pub fn packet(transport: Transport, from: &str, to: &str, flags: tcp::Flags) -> 
     let [from, to]: [SocketAddr; 2] = [from, to].map(|end| end.parse().unwrap());
     let (protocol, upper_len) = match transport {
         Transport::Tcp => (Protocol::TCP, tcp::HEADER_LEN),
-        Transport::Udp => (Protocol::UDP, udp::HEADER_LEN),
+        Transport::Udp | Transport::Ping => (Protocol::UDP, udp::HEADER_LEN),
     };
     let mut packet = vec![0; 40 + upper_len];
     let at = match (from.ip(), to.ip()) {
@@ -206,7 +206,7 @@ pub fn packet(transport: Transport, from: &str, to: &str, flags: tcp::Flags) -> 
             let n = header.emit_with_checksum(upper, Partial::ZERO, 0, from.ip(), to.ip());
             assert_eq!(n, upper_len);
         }
-        Transport::Udp => {
+        Transport::Udp | Transport::Ping => {
             upper[..2].copy_from_slice(&from.port().to_be_bytes());
             upper[2..4].copy_from_slice(&to.port().to_be_bytes());
             upper[5] = 8;

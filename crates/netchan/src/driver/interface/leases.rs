@@ -122,7 +122,7 @@ impl Leases {
         }
     }
 
-    /// A lease has these ports of both protocols.
+    /// A lease has these ports of all protocols.
     pub fn add_ports(&mut self, lease: u64, ports: PortRange) {
         if let Some(leased) = self.of(lease) {
             leased.rights.ports.add_ports(ports);

@@ -17,9 +17,10 @@ const PORTS: usize = 1 << 16;
 #[derive(Debug)]
 pub struct LeaseTable {
     ends: Vec<Option<LeaseEnd>>,
-    /// For each port of TCP and of UDP: 0, or one more than the place of its holders.
+    /// For each port of TCP, of UDP and each identifier of echo: 0, or one more than the place of its holders.
     tcp: Box<[u32]>,
     udp: Box<[u32]>,
+    ping: Box<[u32]>,
     /// Those of one port.
     holders: Vec<Vec<Holder>>,
     /// Ends to which something was given.
@@ -39,6 +40,7 @@ impl Default for LeaseTable {
             ends: Vec::new(),
             tcp: vec![0; PORTS].into(),
             udp: vec![0; PORTS].into(),
+            ping: vec![0; PORTS].into(),
             holders: Vec::new(),
             staged: Vec::new(),
         }
@@ -46,12 +48,13 @@ impl Default for LeaseTable {
 }
 
 impl LeaseTable {
-    /// The end of the lease that has this port at this address.
+    /// The end of the lease that has this port, or identifier of echo, at this address.
     #[inline]
     pub fn find(&self, protocol: Protocol, address: IpAddr, port: u16) -> Option<usize> {
         let places = match protocol {
             Protocol::TCP => &self.tcp,
             Protocol::UDP => &self.udp,
+            Protocol::ICMP | Protocol::ICMPV6 => &self.ping,
             _ => return None,
         };
         let place = places.get(usize::from(port))?.checked_sub(1)?;
@@ -115,10 +118,10 @@ impl LeaseTable {
         self.give(lease, binding.transport, address.port(), address.ip());
     }
 
-    /// A lease has these ports of both protocols, at all addresses.
+    /// A lease has these ports of all protocols, at all addresses.
     pub fn add_ports(&mut self, lease: u64, ports: PortRange) {
         for port in ports.0..=ports.1 {
-            for transport in [Transport::Tcp, Transport::Udp] {
+            for transport in [Transport::Tcp, Transport::Udp, Transport::Ping] {
                 self.give(lease, transport, port, Ipv6Addr::UNSPECIFIED.into());
             }
         }
@@ -131,11 +134,12 @@ impl LeaseTable {
         let places = match transport {
             Transport::Tcp => &mut self.tcp,
             Transport::Udp => &mut self.udp,
+            Transport::Ping => &mut self.ping,
         };
         let place = &mut places[usize::from(port)];
         if *place == 0 {
             self.holders.push(Vec::new());
-            *place = u32::try_from(self.holders.len()).unwrap_or(0); // at most one for each port of two protocols
+            *place = u32::try_from(self.holders.len()).unwrap_or(0); // at most one for each port of three protocols
         }
         if let Some(holders) = self.holders.get_mut((*place as usize).wrapping_sub(1)) {
             holders.push(Holder { address, end });

@@ -1,4 +1,5 @@
-//! *check* of an application's packets: from an address of this host and a port of the lease's, TCP or UDP, and nothing that a socket could not send.
+//! *check* of an application's packets: from an address of this host and a port of the lease's, TCP, UDP or a request for an echo, and nothing that a
+//! socket could not send.
 //!
 //! What is checked is a copy that the application cannot change. What passes is consistent: its lengths are those of its headers.
 
@@ -13,7 +14,7 @@ use proto::wire::{
         self,
         extension::{self, FRAGMENT_HEADER_LEN},
     },
-    udp,
+    tcp, udp,
 };
 
 use crate::{
@@ -53,7 +54,7 @@ pub enum Refusal {
     Header,
     /// The source is no address of this host's, or a loopback address.
     Source,
-    /// Neither TCP nor UDP.
+    /// Neither TCP nor UDP nor a request for an echo.
     Protocol,
     /// A port that is not the lease's.
     Port,
@@ -96,13 +97,16 @@ impl Rights {
         let transport = match fields.protocol {
             Protocol::TCP => Transport::Tcp,
             Protocol::UDP => Transport::Udp,
+            Protocol::ICMP if source.is_ipv4() => Transport::Ping,
+            Protocol::ICMPV6 if source.is_ipv6() => Transport::Ping,
             _ => return Err(Refusal::Protocol),
         };
         let fits = match packet.meta.segment {
             0 => packet.len() <= mtu,
             segment => {
                 let is_cut = match (segmentation, transport) {
-                    (Segmentation::None, _) | (Segmentation::Carried, Transport::Udp) => false,
+                    (Segmentation::None, _) | (_, Transport::Ping) => false,
+                    (Segmentation::Carried, Transport::Udp) => false,
                     (_, Transport::Tcp) => true,
                     (Segmentation::Offloaded { datagrams }, Transport::Udp) => datagrams,
                 };
@@ -137,10 +141,11 @@ impl Rights {
             return is_known.then_some(()).ok_or(Refusal::Fragment);
         }
         let upper = packet.bytes().get(fields.upper..).unwrap_or_default();
-        let Some(&[p0, p1, ..]) = whole_header(transport, upper) else {
-            return Err(Refusal::Header);
+        let port = match transport {
+            Transport::Tcp | Transport::Udp => source_port(transport, upper)?,
+            Transport::Ping => echo_ident(fields.protocol, upper)?,
         };
-        let source = SocketAddr::new(fields.ends.0, u16::from_be_bytes([p0, p1]));
+        let source = SocketAddr::new(fields.ends.0, port);
         if !self.ports.has(transport, source) {
             return Err(Refusal::Port);
         }
@@ -154,18 +159,33 @@ impl Rights {
     }
 }
 
-/// A transport header that is there as far as it says.
-fn whole_header(transport: Transport, upper: &[u8]) -> Option<&[u8]> {
+/// The source port of a transport header that is there as far as it says.
+fn source_port(transport: Transport, upper: &[u8]) -> Result<u16, Refusal> {
     const DATA_OFFSET: usize = 12;
-    let length = match transport {
-        Transport::Udp => udp::HEADER_LEN,
-        Transport::Tcp => 4 * usize::from(upper.get(DATA_OFFSET)? >> 4),
+    let (length, least) = match transport {
+        Transport::Tcp => {
+            let offset = upper.get(DATA_OFFSET).ok_or(Refusal::Header)?;
+            (4 * usize::from(offset >> 4), tcp::HEADER_LEN)
+        }
+        Transport::Udp | Transport::Ping => (udp::HEADER_LEN, udp::HEADER_LEN),
     };
-    let least = match transport {
-        Transport::Udp => udp::HEADER_LEN,
-        Transport::Tcp => 20,
+    match upper.get(..length.max(least)) {
+        Some(&[p0, p1, ..]) if length >= least => Ok(u16::from_be_bytes([p0, p1])),
+        _ => Err(Refusal::Header),
+    }
+}
+
+/// The identifier of a request for an echo.
+fn echo_ident(protocol: Protocol, upper: &[u8]) -> Result<u16, Refusal> {
+    /// RFC 792, RFC 4443 §4.1.
+    const ECHO_REQUESTS: [(Protocol, u8); 2] = [(Protocol::ICMP, 8), (Protocol::ICMPV6, 128)];
+    let Some(&[kind, code, _, _, i0, i1, _, _]) = upper.first_chunk() else {
+        return Err(Refusal::Header);
     };
-    upper.get(..length).filter(|header| header.len() >= least)
+    if code != 0 || !ECHO_REQUESTS.contains(&(protocol, kind)) {
+        return Err(Refusal::Protocol);
+    }
+    Ok(u16::from_be_bytes([i0, i1]))
 }
 
 fn v4(packet: &mut Packet) -> Result<Fields, Refusal> {
@@ -193,7 +213,10 @@ fn v6(packet: &mut Packet) -> Result<Fields, Refusal> {
         fragment: None,
     };
     packet.truncate(ipv6::HEADER_LEN + usize::from(header.payload_len));
-    if matches!(header.next_header, Protocol::TCP | Protocol::UDP) {
+    if matches!(
+        header.next_header,
+        Protocol::TCP | Protocol::UDP | Protocol::ICMPV6
+    ) {
         return Ok(fields);
     }
     let payload = header.payload(packet.bytes());

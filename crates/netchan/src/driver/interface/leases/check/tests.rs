@@ -47,7 +47,7 @@ fn net() -> Network {
 /// Cuts streams, and no datagrams.
 const CUTS: Segmentation = Segmentation::Offloaded { datagrams: false };
 
-/// With port 80 of TCP at one address, 53 of UDP at all, and 40,000 to 40,015.
+/// With port 80 of TCP at one address, 53 of UDP at all, the identifier 7, and 40,000 to 40,015.
 fn rights() -> Rights {
     let mut rights = Rights::default();
     let bind = |transport, address: &str| Binding {
@@ -56,6 +56,7 @@ fn rights() -> Rights {
     };
     rights.ports.bind(&bind(Transport::Tcp, "10.0.0.2:80"));
     rights.ports.bind(&bind(Transport::Udp, "[::]:53"));
+    rights.ports.bind(&bind(Transport::Ping, "[::]:7"));
     rights.ports.add_ports(PortRange(40_000, 40_015));
     rights
 }
@@ -155,8 +156,49 @@ fn only_our_addresses_are_sources() {
     }
 }
 
+/// An echo message of this type and code.
+fn echo(ends: (&str, &str), protocol: Protocol, (kind, code): (u8, u8), ident: u16) -> Vec<u8> {
+    let mut bytes = packet(ends, protocol, 0, 32);
+    let at = bytes.len() - 40;
+    bytes[at..at + 2].copy_from_slice(&[kind, code]);
+    bytes[at + 4..at + 6].copy_from_slice(&ident.to_be_bytes());
+    bytes
+}
+
 #[test]
-fn only_tcp_and_udp_pass() {
+fn a_lease_asks_for_echoes_by_its_identifiers() {
+    let (v4, v6) = ((OURS, THEIRS), (OURS_V6, THEIRS_V6));
+    let (icmp, icmpv6) = (Protocol::ICMP, Protocol::ICMPV6);
+    let (port, protocol) = (Err(Refusal::Port), Err(Refusal::Protocol));
+    for (ends, of, kind, ident, expected) in [
+        (v4, icmp, (8, 0), 7, Ok(())),
+        (v4, icmp, (8, 0), 40_000, Ok(())),
+        (v4, icmp, (8, 0), 80, port),
+        (v4, icmp, (8, 0), 53, port),
+        (v4, icmp, (8, 1), 7, protocol),
+        (v4, icmp, (0, 0), 7, protocol),
+        (v4, icmp, (128, 0), 7, protocol),
+        (v4, icmpv6, (128, 0), 7, protocol),
+        (v6, icmpv6, (128, 0), 7, Ok(())),
+        (v6, icmpv6, (128, 0), 40_015, Ok(())),
+        (v6, icmpv6, (128, 0), 8, port),
+        (v6, icmpv6, (129, 0), 7, protocol),
+        (v6, icmpv6, (134, 0), 7, protocol),
+    ] {
+        let bytes = echo(ends, of, kind, ident);
+        let may = check_whole(&bytes).map(|_| ());
+        assert_eq!(may, expected, "{of:?} {kind:?} {ident}");
+    }
+    let bytes = echo(v4, icmp, (8, 0), 7);
+    let segment = check(&mut rights(), &bytes, 64, (1500, CUTS));
+    assert_eq!(segment, Err(Refusal::Length), "nothing cuts it");
+    for cut in 1..=40 {
+        assert_eq!(check_whole(&bytes[..bytes.len() - cut]), Err(Refusal::Header));
+    }
+}
+
+#[test]
+fn only_tcp_udp_and_requests_for_echoes_pass() {
     for protocol in (0..=255).map(Protocol) {
         if matches!(protocol, Protocol::TCP | Protocol::UDP) {
             continue;
