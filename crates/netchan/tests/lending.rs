@@ -4,7 +4,7 @@
 mod lease_service;
 
 use std::{
-    io::{Read, Write},
+    io::{IoSlice, IoSliceMut, Read, Write},
     net::{IpAddr, SocketAddr},
     sync::Arc,
     thread,
@@ -15,7 +15,7 @@ use lease_service::{LENDER, LENDER_V6, PEER, PEER_V6, application, lender_and_pe
 use netchan::{
     Net,
     link::wire,
-    socket::{Domain, Kind, Socket, SocketOption},
+    socket::{Domain, Kind, ReceiveFlags, Socket, SocketOption},
 };
 
 /// One connection from `client` to `server`, which listens at `address`; bytes both ways.
@@ -216,5 +216,107 @@ fn what_a_lease_had_is_free_after_it() {
         assert!(matches!(read, Ok(0) | Err(_)), "round {round}: {read:?}");
         // The port is free for the lender, too.
         drop(lender.tcp().listen("0.0.0.0:80").unwrap());
+    }
+}
+
+/// Until it is there, 10 s at most.
+fn eventually<T>(look: impl FnMut(u32) -> Option<T>) -> Option<T> {
+    let wait = |n| {
+        thread::sleep(Duration::from_millis(u64::from(n > 0)));
+        n
+    };
+    (0..10_000).map(wait).find_map(look)
+}
+
+fn ping(net: &Net, domain: Domain, ident: u16) -> std::io::Result<Socket> {
+    let socket = Socket::new(net, domain, Kind::Ping)?;
+    let any = match domain {
+        Domain::V4 => "0.0.0.0",
+        Domain::V6 => "::",
+    };
+    socket.bind((any.parse::<IpAddr>().unwrap(), ident).into())?;
+    Ok(socket)
+}
+
+/// A ping socket on a lease, whose identifier it names or not, and one of the lender's: each hears its own echoes only.
+#[test]
+fn echoes_come_back_to_the_application_that_asked() {
+    let (lender, _peer) = lender_and_peer(&wire::Options::default());
+    let (first, _first) = application(&lender, "first", Net::builder());
+    let (second, _second) = application(&lender, "second", Net::builder());
+    for (domain, to) in [
+        (Domain::V4, PEER),
+        (Domain::V6, PEER_V6),
+        (Domain::V4, LENDER),
+        (Domain::V6, LENDER_V6),
+    ] {
+        let to = SocketAddr::new(to.parse().unwrap(), 0);
+        let sockets = [(&first, 7), (&second, 0), (&lender, 8), (&first, 0)]
+            .map(|(net, ident)| ping(net, domain, ident).unwrap());
+        let taken = ping(&second, domain, 7).err().expect("another's");
+        assert_eq!(taken.raw_os_error(), Some(libc::EADDRINUSE));
+        // The last one is cut.
+        for len in [0, 56, 3000] {
+            for (number, socket) in (0..).zip(&sockets) {
+                let kind = if domain == Domain::V4 { 8 } else { 128 };
+                let head = [kind, 0, 0, 0, 0, 0, 0, number];
+                let message = [&head[..], &pattern(len, number)].concat();
+                socket.send(&[IoSlice::new(&message)], Some(to)).unwrap();
+            }
+            for (number, socket) in (0..).zip(&sockets) {
+                let mut room = vec![0; 4000];
+                let came = eventually(|_| {
+                    let mut rooms = [IoSliceMut::new(&mut room)];
+                    socket.receive(&mut rooms, ReceiveFlags::default()).ok()
+                });
+                let came = came.unwrap_or_else(|| panic!("{to} {number}: {len} bytes"));
+                assert_eq!((came.from, came.len), (Some(to), 8 + len));
+                assert_eq!(
+                    (room[7], &room[8..came.len]),
+                    (number, &*pattern(len, number))
+                );
+                let mut rooms = [IoSliceMut::new(&mut room)];
+                assert!(
+                    socket.receive(&mut rooms, ReceiveFlags::default()).is_err(),
+                    "one each"
+                );
+            }
+        }
+        drop(sockets);
+    }
+    let leases = lender.show("leases").unwrap();
+    let leases = leases.as_array().unwrap();
+    assert!(
+        leases.iter().all(|lease| lease["refused"] == 0),
+        "{leases:?}"
+    );
+}
+
+/// The lender finds no way for a packet of an application's: the application hears why.
+#[test]
+fn an_application_hears_that_there_is_no_way() {
+    let (lender, _peer) = lender_and_peer(&wire::Options::default());
+    let (application, _lent) = application(&lender, "test", Net::builder());
+    for (to, expected) in [
+        ("10.0.0.77:80", libc::EHOSTUNREACH),
+        ("[fd00::77]:80", libc::EHOSTUNREACH),
+        ("192.0.2.1:80", libc::ENETUNREACH),
+        ("[2001:db8::1]:80", libc::ENETUNREACH),
+    ] {
+        let started = std::time::Instant::now();
+        let refused = application.tcp().connect(to).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(expected), "{to}");
+        assert!(started.elapsed() < Duration::from_secs(8), "{to}");
+        let to: SocketAddr = to.parse().unwrap();
+        let domain = if to.is_ipv4() { Domain::V4 } else { Domain::V6 };
+        let socket = Socket::new(&application, domain, Kind::Datagram).unwrap();
+        socket.connect(to).unwrap();
+        let told = eventually(|n| {
+            if n % 1000 == 0 {
+                let _ = socket.send(&[IoSlice::new(b"x")], None);
+            }
+            socket.take_error()
+        });
+        assert_eq!(told.and_then(|e| e.raw_os_error()), Some(expected), "{to}");
     }
 }

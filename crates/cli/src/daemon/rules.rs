@@ -224,7 +224,10 @@ mod tests {
         }]);
         assert!(!allowed(&udp, 1000, 5, 80));
         assert!(allowed_by(&udp, 1000, 5, Transport::Udp, 80));
-        assert!(allowed_by(&udp, 1000, 5, Transport::Ping, 80), "identifiers are for all");
+        assert!(
+            allowed_by(&udp, 1000, 5, Transport::Ping, 80),
+            "identifiers are for all"
+        );
     }
 
     #[test]

@@ -26,7 +26,10 @@ use std::{
 
 use percore::{ring::Consumer, slab::Slab};
 use proto::{
-    icmp::limit::{self, Limiter},
+    icmp::{
+        error::Kind,
+        limit::{self, Limiter},
+    },
     ip::{
         ident,
         keyed::{Random, Seed},
@@ -130,8 +133,8 @@ pub struct Interface {
     /// Scratch: an answer longer than the MTU, and its pieces.
     datagram: Vec<u8>,
     pieces: Vec<Packet>,
-    /// Packets whose next hop did not answer.
-    pub unreachable: Vec<Packet>,
+    /// Packets that no route leads to, or whose next hop did not answer.
+    pub unreachable: Vec<(Kind, Packet)>,
     /// When timers are looked at again.
     look_at: Instant,
     /// A timer is due earlier than the thread knows that polls the link.

@@ -302,6 +302,12 @@ impl Interface {
         }
     }
 
+    /// An ICMP error about a packet of this host's, for its sender, from our address on this link.
+    pub fn error_about(&mut self, kind: error::Kind, about: &[u8], now: Instant) -> Option<Packet> {
+        let made = self.make_error(self.number, kind, about, false, now);
+        made.map(|(_, packet)| packet)
+    }
+
     /// Makes it, with its destination; `None`: the rules allow none, or there is no buffer.
     pub(super) fn make_error(
         &mut self,

@@ -49,8 +49,13 @@ impl Interface {
         if packet.meta.course == Course::THROUGH {
             return self.send_forward_error(Kind::HostUnreachable, &packet, now);
         }
+        self.give_back(Kind::HostUnreachable, packet);
+    }
+
+    /// Keeps a packet of this host's that does not go out until the receiving half tells its sender why.
+    pub(super) fn give_back(&mut self, why: Kind, packet: Packet) {
         if self.unreachable.len() < limits::UNREACHABLE {
-            self.unreachable.push(packet);
+            self.unreachable.push((why, packet));
         }
     }
 

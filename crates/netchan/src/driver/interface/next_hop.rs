@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use proto::{
+    icmp::error::Kind,
     neighbor::{Resolution, Settled},
     time::Instant,
     wire::ethernet::MacAddr,
@@ -34,7 +35,8 @@ impl Interface {
         // What is sent on its own account carries its socket's mark there.
         let mark = packet.meta.flow;
         let Some(hop) = self.next_hop(destination, mark) else {
-            return self.count_lost(Counter::DropNoRoute, &packet, Begins::Own);
+            self.count_lost(Counter::DropNoRoute, &packet, Begins::Own);
+            return self.give_back(Kind::NetUnreachable, packet);
         };
         let due = self.neighbors.deadline();
         match packet.meta.hint {

@@ -1,6 +1,6 @@
 //! What a burst brought for the host itself, and what comes back without having been on the link.
 
-use proto::time::Instant;
+use proto::{icmp::error::Kind, time::Instant};
 
 use super::classify::{fate_of, flush_leases, give_leased, into_inbox, sort};
 use crate::{
@@ -138,10 +138,19 @@ fn classify_returns(
             }
         }
     }
-    while let Some(mut packet) = interface.unreachable.pop() {
+    while let Some((why, mut packet)) = interface.unreachable.pop() {
         let Some(key) = FlowKey::of_sent(packet.bytes()) else {
             continue;
         };
+        if let Some(end) = side.steer.lease_of(&key) {
+            if let Some(error) = interface.error_about(why, packet.bytes(), now) {
+                give_leased(driver, side, end, error, now);
+            }
+            continue;
+        }
+        if why != Kind::HostUnreachable {
+            continue; // its socket had a route when it sent
+        }
         let hash = driver.host.flow_hash.hash(&key);
         packet.meta = Meta {
             course: Course::RETURNED,

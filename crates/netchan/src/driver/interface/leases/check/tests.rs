@@ -193,7 +193,10 @@ fn a_lease_asks_for_echoes_by_its_identifiers() {
     let segment = check(&mut rights(), &bytes, 64, (1500, CUTS));
     assert_eq!(segment, Err(Refusal::Length), "nothing cuts it");
     for cut in 1..=40 {
-        assert_eq!(check_whole(&bytes[..bytes.len() - cut]), Err(Refusal::Header));
+        assert_eq!(
+            check_whole(&bytes[..bytes.len() - cut]),
+            Err(Refusal::Header)
+        );
     }
 }
 
