@@ -308,6 +308,10 @@ impl Lease for Lent {
         Self::bind(self, binding)
     }
 
+    fn packets(&self, protocol: u8) -> Result<(), i32> {
+        Self::packets(self, protocol)
+    }
+
     fn more_ports(&self) -> Result<Vec<PortRange>, i32> {
         Self::more_ports(self)
     }

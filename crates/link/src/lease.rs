@@ -39,6 +39,12 @@ pub trait Lease: Send + Sync {
     /// An errno, as bind(2) has it: EADDRINUSE, EACCES; ENETDOWN where the lender is gone or silent.
     fn bind(&self, transport: Transport, address: SocketAddr) -> Result<(), i32>;
 
+    /// Asks for the packets of an IP protocol number, until the lease ends. Waits as [`bind`](Self::bind) does.
+    ///
+    /// # Errors
+    /// An errno. EACCES; EADDRINUSE: another lease has them; EINVAL: the lender's own stack speaks it; ENETDOWN.
+    fn packets(&self, protocol: u8) -> Result<(), i32>;
+
     /// The ports for sockets that name none: those of the beginning, and what [`more_ports`](Self::more_ports) has added.
     fn ports(&self) -> Vec<PortRange>;
 

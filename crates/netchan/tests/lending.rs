@@ -13,7 +13,7 @@ use std::{
 
 use lease_service::{LENDER, LENDER_V6, PEER, PEER_V6, application, lender_and_peer, pattern};
 use netchan::{
-    Net,
+    Net, PacketChannel, PacketProtocol,
     link::wire,
     socket::{Domain, Kind, ReceiveFlags, Socket, SocketOption},
 };
@@ -319,4 +319,47 @@ fn an_application_hears_that_there_is_no_way() {
         });
         assert_eq!(told.and_then(|e| e.raw_os_error()), Some(expected), "{to}");
     }
+}
+
+/// An application has the packets of a protocol for itself, to its peers and from them, whole and in fragments.
+#[test]
+fn an_application_has_the_packets_of_a_protocol() {
+    const OURS: PacketProtocol = PacketProtocol::Ip(253);
+    let (lender, peer) = lender_and_peer(&wire::Options::default());
+    let (first, first_lent) = application(&lender, "first", Net::builder());
+    let (second, _second) = application(&lender, "second", Net::builder());
+    let errno = |refused: std::io::Result<PacketChannel>| refused.err()?.raw_os_error();
+    let own = first.packet_channel(OURS).unwrap();
+    assert_eq!(errno(second.packet_channel(OURS)), Some(libc::EADDRINUSE));
+    let frames = first.packet_channel(PacketProtocol::EtherType(0x88b5));
+    assert_eq!(errno(frames), Some(libc::EOPNOTSUPP));
+    let other = second.packet_channel(PacketProtocol::Ip(254)).unwrap();
+    let theirs = [253, 254].map(|n| peer.packet_channel(PacketProtocol::Ip(n)).unwrap());
+    for (channel, peers) in [&own, &other].into_iter().zip(&theirs) {
+        for (from, to) in [(LENDER, PEER), (LENDER_V6, PEER_V6)] {
+            let [from, to]: [IpAddr; 2] = [from, to].map(|ip| ip.parse().unwrap());
+            for len in [0, 1, 1400, 4000] {
+                let sent = pattern(len, 9);
+                channel.send_to(&sent, to).unwrap();
+                for (at, back) in [(peers, from), (channel, to)] {
+                    at.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+                    let got = at.recv().unwrap();
+                    assert!(got.payload() == sent, "{to} {len}");
+                    if back == from {
+                        peers.send_to(got.payload(), back).unwrap();
+                    }
+                }
+            }
+        }
+    }
+    // It is free with its lease.
+    drop((own, first, first_lent));
+    let again = eventually(|_| second.packet_channel(OURS).ok());
+    assert!(again.is_some());
+    let leases = lender.show("leases").unwrap();
+    let leases = leases.as_array().unwrap();
+    assert!(
+        leases.iter().all(|lease| lease["refused"] == 0),
+        "{leases:?}"
+    );
 }

@@ -137,6 +137,13 @@ impl Lease for Part {
         }
     }
 
+    fn packets(&self, protocol: u8) -> Result<(), i32> {
+        match protocol {
+            6 => Err(libc::EINVAL),
+            _ => Ok(()),
+        }
+    }
+
     fn more_ports(&self) -> Result<Vec<PortRange>, i32> {
         Ok(vec![PortRange(41_000, 41_999)])
     }
@@ -390,7 +397,7 @@ fn a_lease_that_cannot_be_is_refused_with_the_reason() {
         (
             attach_to("", VERSION + 1),
             libc::EPROTONOSUPPORT,
-            "speaks 3",
+            "this daemon speaks",
         ),
         (Request::Terms, libc::EPROTO, "first request"),
         (Request::MorePorts, libc::EPROTO, "first request"),
@@ -550,12 +557,18 @@ fn ports_below_1024_follow_the_rules_of_the_moment() {
     assert_eq!(ask(&mut scene, &web, 1023), libc::EACCES);
     assert_eq!(ask(&mut scene, &web, 1024), 0);
     assert_eq!(ask(&mut scene, &root, 0), libc::EINVAL);
+    let packets =
+        |scene: &mut Scene, client: &Client, of| errno(scene.ask(client, &Request::Packets(of)));
+    assert_eq!(packets(&mut scene, &root, 89), 0);
+    assert_eq!(packets(&mut scene, &root, 6), libc::EINVAL);
+    assert_eq!(packets(&mut scene, &web, 89), libc::EACCES);
     let table = |user: Option<&str>, program: Option<&str>, port| LeaseConfig {
         user: user.map(str::to_owned),
         group: None,
         program: program.map(Into::into),
         ports: vec![PortRange(port, port)],
         protocol: None,
+        packets: Vec::new(),
     };
     let tables = [
         table(Some("1000"), None, 80),
@@ -676,6 +689,7 @@ fn the_thread_starts_answers_and_stops() {
         program: None,
         ports: vec![PortRange(80, 80)],
         protocol: None,
+        packets: Vec::new(),
     }];
     service.set(Rules::of(&rules).unwrap());
     client.say(&serde_json::to_vec(&bind(80)).unwrap()).unwrap();

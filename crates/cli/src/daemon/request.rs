@@ -55,6 +55,8 @@ pub trait Lease: Send {
     fn files(&self) -> [BorrowedFd<'_>; FILES];
     /// A port; an errno.
     fn bind(&self, binding: Binding) -> Result<(), i32>;
+    /// The packets of an IP protocol number; an errno.
+    fn packets(&self, protocol: u8) -> Result<(), i32>;
     /// More ports for sockets that name none; an errno.
     fn more_ports(&self) -> Result<Vec<PortRange>, i32>;
     /// Its number; never another one's.
@@ -191,6 +193,12 @@ pub fn answer<L: Lender>(
             bound.map_err(|errno| Refusal::system(Kind::Port, errno))?;
             Ok(Answer::Done)
         }
+        Request::Packets(protocol) => {
+            may_have_packets(lender, rules, &connection.peer, protocol)?;
+            let given = lease.packets(protocol);
+            given.map_err(|errno| Refusal::system(Kind::Port, errno))?;
+            Ok(Answer::Done)
+        }
         Request::MorePorts => {
             let more = lease.more_ports();
             more.map(Answer::Ports)
@@ -215,12 +223,32 @@ fn may_bind<L: Lender>(
     if rules.allow(peer, binding, runs, &mut blind) {
         return Ok(());
     }
+    Err(is_roots(&format!("port {port} is"), peer, blind))
+}
+
+/// The same of the packets of an IP protocol number.
+fn may_have_packets<L: Lender>(
+    lender: &L,
+    rules: &Rules,
+    peer: &Peer,
+    protocol: u8,
+) -> Result<(), Refusal> {
+    let mut blind = None;
+    let runs = |program: &Path| lender.runs(peer, program);
+    if rules.allow_packets(peer, protocol, runs, &mut blind) {
+        return Ok(());
+    }
+    let what = format!("packets of IP protocol {protocol} are");
+    Err(is_roots(&what, peer, blind))
+}
+
+fn is_roots(what: &str, peer: &Peer, blind: Option<String>) -> Refusal {
     let blind = blind.map_or_else(String::new, |why| format!(" ({why})"));
     let why = format!(
-        "port {port} is root's, and no [[lease]] of the daemon's configuration gives it to user {}{blind}",
+        "{what} root's, and no [[lease]] of the daemon's configuration gives it to user {}{blind}",
         peer.user
     );
-    Err(Refusal::of(Kind::Port, libc::EACCES, why))
+    Refusal::of(Kind::Port, libc::EACCES, why)
 }
 
 /// What an application takes for it.

@@ -29,6 +29,7 @@ struct Rule {
     program: Option<PathBuf>,
     ports: Vec<PortRange>,
     protocol: Option<Transport>,
+    packets: Vec<u8>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -60,14 +61,40 @@ impl Rules {
         if port >= FREE_FROM || peer.user == 0 || binding.transport == Transport::Ping {
             return true;
         }
-        let holds = |rule: &Rule| {
+        let gives = |rule: &Rule| {
+            let mut ports = rule.ports.iter();
+            rule.protocol.is_none_or(|one| one == binding.transport)
+                && ports.any(|of| (of.0..=of.1).contains(&port))
+        };
+        self.give(peer, gives, runs, blind)
+    }
+
+    /// The same of the packets of an IP protocol number, which are root's.
+    pub fn allow_packets(
+        &self,
+        peer: &Peer,
+        protocol: u8,
+        runs: impl Fn(&Path) -> io::Result<bool>,
+        blind: &mut Option<String>,
+    ) -> bool {
+        let gives = |rule: &Rule| rule.packets.contains(&protocol);
+        peer.user == 0 || self.give(peer, gives, runs, blind)
+    }
+
+    /// Whether a table that names `peer` gives it something.
+    fn give(
+        &self,
+        peer: &Peer,
+        gives: impl Fn(&Rule) -> bool,
+        runs: impl Fn(&Path) -> io::Result<bool>,
+        blind: &mut Option<String>,
+    ) -> bool {
+        let names = |rule: &&Rule| {
             let user = rule.user.is_none_or(|user| user == peer.user);
             let group = (rule.group.as_ref()).is_none_or(|group| group.has(peer));
-            let transport = rule.protocol.is_none_or(|one| one == binding.transport);
-            let mut ports = rule.ports.iter();
-            user && group && transport && ports.any(|of| (of.0..=of.1).contains(&port))
+            user && group && gives(rule)
         };
-        self.0.iter().filter(|rule| holds(rule)).any(|rule| {
+        self.0.iter().filter(names).any(|rule| {
             let Some(program) = &rule.program else {
                 return true;
             };
@@ -115,6 +142,7 @@ impl Rule {
             program: table.program.clone(),
             ports: table.ports.clone(),
             protocol: table.protocol,
+            packets: table.packets.clone(),
         })
     }
 }
@@ -145,6 +173,7 @@ mod tests {
             program: None,
             ports: vec![PortRange(80, 80), PortRange(500, 600)],
             protocol: None,
+            packets: vec![89],
         }
     }
 
@@ -249,6 +278,25 @@ mod tests {
         let either = rules(&[both, program("/bin/hidden"), program("/bin/it")]);
         assert!(allowed(&either, 1001, 5, 80));
         assert_eq!(either.len(), 3);
+    }
+
+    #[test]
+    fn packets_are_roots_and_those_of_a_table() {
+        let table = rules(&[LeaseConfig {
+            user: Some("1000".into()),
+            ..table()
+        }]);
+        for (user, protocol, expected) in [
+            (0, 89, true),
+            (0, 132, true),
+            (1000, 89, true),
+            (1000, 132, false),
+            (1001, 89, false),
+        ] {
+            let peer = Peer::made_up(7, user, 5);
+            let is = table.allow_packets(&peer, protocol, |_| Ok(false), &mut None);
+            assert_eq!(is, expected, "{user} {protocol}");
+        }
     }
 
     #[test]

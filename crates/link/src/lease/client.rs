@@ -375,7 +375,7 @@ pub(super) struct Leased {
     addresses: Vec<Address>,
     ports: Mutex<Vec<PortRange>>,
     /// What was granted; held while more is asked for.
-    bound: Mutex<HashSet<Binding>>,
+    granted: Mutex<HashSet<Request>>,
     pub(super) pipes: Arc<PipeTable>,
 }
 
@@ -390,8 +390,23 @@ impl Leased {
             client,
             addresses,
             ports: mutex(&locks::LEASE_PORTS, ports),
-            bound: mutex(&locks::LEASE, HashSet::new()),
+            granted: mutex(&locks::LEASE, HashSet::new()),
             pipes: PipeTable::new(),
+        }
+    }
+
+    /// Asks for what is the lease's until it ends.
+    fn ask_once(&self, request: Request) -> Result<(), i32> {
+        let mut granted = self.granted.lock();
+        if granted.contains(&request) {
+            return Ok(());
+        }
+        match self.client.ask(&request) {
+            Ok(Answer::Done) => {
+                granted.insert(request);
+                Ok(())
+            }
+            answer => Err(refusal(answer)),
         }
     }
 }
@@ -408,18 +423,11 @@ impl Lease for Leased {
     }
 
     fn bind(&self, transport: Transport, address: SocketAddr) -> Result<(), i32> {
-        let binding = Binding { transport, address };
-        let mut bound = self.bound.lock();
-        if bound.contains(&binding) {
-            return Ok(());
-        }
-        match self.client.ask(&Request::Bind(binding)) {
-            Ok(Answer::Done) => {
-                bound.insert(binding);
-                Ok(())
-            }
-            answer => Err(refusal(answer)),
-        }
+        self.ask_once(Request::Bind(Binding { transport, address }))
+    }
+
+    fn packets(&self, protocol: u8) -> Result<(), i32> {
+        self.ask_once(Request::Packets(protocol))
     }
 
     fn ports(&self) -> Vec<PortRange> {

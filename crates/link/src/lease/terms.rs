@@ -40,7 +40,7 @@ const BUFFER_BYTES_MAX: u32 = 1 << 17;
 pub(super) const LIST_MAX: usize = 256;
 
 /// What the application asks for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
     /// A lease. Answer: [`Answer::Terms`] with [`FILES`] descriptors.
@@ -58,6 +58,8 @@ pub enum Request {
     Bind(Binding),
     /// More ports for sockets that name none. Answer: [`Answer::Ports`], the added ones.
     MorePorts,
+    /// The packets of an IP protocol number that has no ports, in IPv4 and in IPv6. Answer: [`Answer::Done`].
+    Packets(u8),
 }
 
 /// A port that is asked for.

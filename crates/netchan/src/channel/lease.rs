@@ -109,6 +109,8 @@ pub struct LeasePorts {
     pub bindings: Vec<(u64, Binding)>,
     /// Those of sockets that name none, of all protocols.
     pub ranges: Vec<PortRange>,
+    /// IP protocol numbers of which it has all packets.
+    pub protocols: Vec<u8>,
 }
 
 impl LeasePorts {
@@ -130,6 +132,9 @@ impl fmt::Display for LeasePorts {
                 Transport::Ping => "ping",
             };
             write!(f, "{transport} {address}, ")?;
+        }
+        for protocol in &self.protocols {
+            write!(f, "ip {protocol}, ")?;
         }
         for (number, range) in self.ranges.iter().enumerate() {
             let between = if number == 0 { "" } else { ", " };

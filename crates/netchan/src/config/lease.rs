@@ -1,4 +1,4 @@
-//! `[[lease]]`: which ports below 1024 `netchan daemon` gives to which users beside root.
+//! `[[lease]]`: which ports below 1024, and packets of which IP protocols, `netchan daemon` gives to which users beside root.
 
 use std::path::PathBuf;
 
@@ -6,12 +6,15 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::problem::{Problem, problem};
-use crate::link::lease::{PortRange, Transport};
+use crate::{
+    channel::PacketProtocol,
+    link::lease::{PortRange, Transport},
+};
 
 /// Tables that a file may have.
 const LEASES_MAX: usize = 256;
-/// Entries of `ports`.
-const PORTS_MAX: usize = 64;
+/// Entries of `ports`, and of `packets`.
+const ENTRIES_MAX: usize = 64;
 
 /// One `[[lease]]`: a process that is all that it names may have these ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,10 +25,12 @@ pub struct LeaseConfig {
     pub group: Option<String>,
     /// `program`: the file that the process runs, an absolute path.
     pub program: Option<PathBuf>,
-    /// `ports`, one range at least.
+    /// `ports`; with `packets`, one entry at least.
     pub ports: Vec<PortRange>,
     /// `protocol`; `None`: TCP and UDP.
     pub protocol: Option<Transport>,
+    /// `packets`: IP protocol numbers.
+    pub packets: Vec<u8>,
 }
 
 /// As it stands in the file.
@@ -35,23 +40,33 @@ pub(super) struct Lease {
     user: Option<Spanned<String>>,
     group: Option<Spanned<String>>,
     program: Option<Spanned<String>>,
-    ports: Spanned<Vec<Spanned<String>>>,
+    ports: Option<Spanned<Vec<Spanned<String>>>>,
     protocol: Option<Spanned<String>>,
+    packets: Option<Spanned<Vec<Spanned<i64>>>>,
 }
 
 /// Checks one; `before` are those that stand before it.
 pub(super) fn read(file: &Lease, before: usize) -> Result<LeaseConfig, Problem> {
-    if before >= LEASES_MAX {
-        return Err(problem(
-            &file.ports,
-            format!("more than {LEASES_MAX} [[lease]] tables"),
-        ));
-    }
     let named = [&file.user, &file.group, &file.program];
+    let given = [
+        file.ports.as_ref().map(Spanned::span),
+        file.packets.as_ref().map(Spanned::span),
+    ];
+    let spans = named.map(|field| field.as_ref().map(Spanned::span));
+    let about = |what: String| Problem {
+        span: given.iter().chain(&spans).flatten().next().cloned(),
+        what,
+    };
+    if before >= LEASES_MAX {
+        return Err(about(format!("more than {LEASES_MAX} [[lease]] tables")));
+    }
     if named.iter().all(|field| field.is_none()) {
         let what =
             "it names no process; write a `user`, a `group`, a `program`, or more than one of them";
-        return Err(problem(&file.ports, what));
+        return Err(about(what.into()));
+    }
+    if given.iter().all(Option::is_none) {
+        return Err(about("it gives nothing; write `ports` or `packets`".into()));
     }
     for field in named.into_iter().flatten() {
         if field.get_ref().is_empty() || field.get_ref().contains('\0') {
@@ -68,8 +83,9 @@ pub(super) fn read(file: &Lease, before: usize) -> Result<LeaseConfig, Problem> 
         user: text(&file.user),
         group: text(&file.group),
         program,
-        ports: ports(&file.ports)?,
+        ports: file.ports.as_ref().map_or(Ok(Vec::new()), ports)?,
         protocol,
+        packets: file.packets.as_ref().map_or(Ok(Vec::new()), packets)?,
     })
 }
 
@@ -96,14 +112,36 @@ fn protocol(file: &Spanned<String>) -> Result<Transport, Problem> {
 }
 
 fn ports(file: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<PortRange>, Problem> {
+    entries(file)?.iter().map(range).collect()
+}
+
+/// Those of a list that has some, and not too many.
+fn entries<T>(file: &Spanned<Vec<T>>) -> Result<&[T], Problem> {
     let list = file.get_ref();
-    if list.is_empty() || list.len() > PORTS_MAX {
+    if list.is_empty() || list.len() > ENTRIES_MAX {
         return Err(problem(
             file,
-            format!("{} entries; write 1 to {PORTS_MAX}", list.len()),
+            format!("{} entries; write 1 to {ENTRIES_MAX}", list.len()),
         ));
     }
-    list.iter().map(range).collect()
+    Ok(list)
+}
+
+/// IP protocol numbers that the stack does not speak.
+fn packets(file: &Spanned<Vec<Spanned<i64>>>) -> Result<Vec<u8>, Problem> {
+    let number = |entry: &Spanned<i64>| {
+        let written = entry.get_ref();
+        let number = u8::try_from(*written).map_err(|_| {
+            problem(
+                entry,
+                format!("{written} is no IP protocol number: 0 to 255"),
+            )
+        })?;
+        let checked = PacketProtocol::Ip(number).check();
+        checked.map_err(|e| problem(entry, e.to_string()))?;
+        Ok(number)
+    };
+    entries(file)?.iter().map(number).collect()
 }
 
 /// `80` or `8000-8999`.
@@ -145,6 +183,7 @@ mod tests {
             program: None,
             ports: vec![PortRange(80, 80), PortRange(8000, 8999)],
             protocol: Some(Transport::Tcp),
+            packets: Vec::new(),
         };
         let second = LeaseConfig {
             user: None,
@@ -152,6 +191,7 @@ mod tests {
             program: Some("/usr/sbin/named".into()),
             ports: vec![PortRange(53, 53)],
             protocol: None,
+            packets: Vec::new(),
         };
         assert_eq!(all, [first, second]);
         let edges = leases("user = '0'\nports = ['1', '65535', '1-65535']\nprotocol = 'udp'");
@@ -162,11 +202,14 @@ mod tests {
         ];
         assert_eq!(edges[0].ports, ports);
         assert_eq!(edges[0].protocol, Some(Transport::Udp));
+        let packets = leases("user = '0'\npackets = [89, 255]");
+        assert!(packets[0].ports.is_empty());
+        assert_eq!(packets[0].packets, [89, 255]);
         assert!(Config::parse("", "x").unwrap().leases.is_empty());
     }
 
     /// Each with its line, the key that is named, and what is said.
-    const WRONG: [(&str, usize, &str, &str); 16] = [
+    const WRONG: [(&str, usize, &str, &str); 22] = [
         ("ports = ['80']", 2, "ports", "names no process"),
         ("user = ''\nports = ['80']", 2, "user", "no name"),
         (
@@ -175,7 +218,13 @@ mod tests {
             "group",
             "no name",
         ),
-        ("user = 'a'", 1, "lease", "missing field `ports`"),
+        ("user = 'a'", 2, "user", "gives nothing"),
+        ("packets = [89]", 2, "packets", "names no process"),
+        ("user = 'a'\npackets = []", 3, "packets", "1 to 64"),
+        ("user = 'a'\npackets = [256]", 3, "packets", "0 to 255"),
+        ("user = 'a'\npackets = [-1]", 3, "packets", "0 to 255"),
+        ("user = 'a'\npackets = [6]", 3, "packets", "has sockets"),
+        ("user = 'a'\npackets = [58]", 3, "packets", "stack's own"),
         ("user = 'a'\nports = []", 3, "ports", "1 to 64"),
         ("user = 'a'\nports = ['0']", 3, "ports", "`0` is no port"),
         ("user = 'a'\nports = ['65536']", 3, "ports", "no port"),

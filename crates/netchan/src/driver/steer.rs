@@ -368,8 +368,12 @@ impl Steer {
             Protocol::IGMP if !v6 => return Ok(Verdict::Host(HostWork::Membership)),
             Protocol::ICMPV6 if v6 => return Ok(Verdict::Host(HostWork::Icmp)),
             Protocol(number) => {
-                let end = self.packet_end(PacketProtocol::Ip(number));
-                return Ok(end.map_or(Verdict::Host(HostWork::Unserved), Verdict::Packet));
+                if let Some(end) = self.packet_end(PacketProtocol::Ip(number)) {
+                    return Ok(Verdict::Packet(end));
+                }
+                let leases = self.leases.as_ref();
+                let end = leases.and_then(|leases| leases.find_protocol(checked.protocol));
+                return Ok(end.map_or(Verdict::Host(HostWork::Unserved), Verdict::Lease));
             }
         }
         let ports = packet

@@ -13,7 +13,7 @@ use crate::{
         Kind,
         binding::{BindRequest, PortChange},
     },
-    channel::{LeaseCore, LeaseFiles, PairEnd},
+    channel::{LeaseCore, LeaseFiles, PacketProtocol, PairEnd},
     errno::invalid,
     limits,
     link::lease::{Binding, FILES, PortRange, Terms, Transport, VERSION},
@@ -182,6 +182,25 @@ impl Lent {
         ports.bindings.push((id, binding));
         drop(ports);
         stack.bind_lease(self.link, self.core.number, &binding);
+        Ok(())
+    }
+
+    /// Gives the application the packets of an IP protocol number, to its address and from it, until the lease ends.
+    ///
+    /// # Errors
+    /// An errno. EINVAL: this stack speaks it ([`PacketProtocol`]); EADDRINUSE: another lease has them, or this process.
+    pub fn packets(&self, protocol: u8) -> Result<(), i32> {
+        let checked = PacketProtocol::Ip(protocol).check();
+        checked.map_err(|_| libc::EINVAL)?;
+        let mut ports = self.core.ports.lock();
+        if ports.protocols.contains(&protocol) {
+            return Ok(());
+        }
+        let stack = self.net.stack();
+        if !stack.give_packets(self.link, self.core.number, protocol) {
+            return Err(libc::EADDRINUSE);
+        }
+        ports.protocols.push(protocol);
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use super::Stack;
 use crate::{
     api::{Kind, binding::BindRequest},
+    channel::PacketProtocol,
     ephemeral::EphemeralPorts,
     link::lease::{Lease, Transport},
 };
@@ -28,6 +29,19 @@ impl Stack {
         let leases = self.control.leases.lock().clone();
         let mut leases = leases.iter();
         leases.try_for_each(|lease| lease.bind(transport, address))
+    }
+
+    /// Asks the lenders of this stack's links, if there are such, for the packets of a protocol. Waits for their answer.
+    ///
+    /// # Errors
+    /// A lender's errno; EOPNOTSUPP: frames, which no lease has.
+    pub(super) fn lease_packets(&self, protocol: PacketProtocol) -> Result<(), i32> {
+        let leases = self.control.leases.lock().clone();
+        let mut leases = leases.iter();
+        leases.try_for_each(|lease| match protocol {
+            PacketProtocol::Ip(number) => lease.packets(number),
+            PacketProtocol::EtherType(_) => Err(libc::EOPNOTSUPP),
+        })
     }
 
     /// Asks for more ports for sockets that name none. Whether there are more than before.

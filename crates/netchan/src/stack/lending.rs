@@ -2,9 +2,11 @@
 
 use std::{io, sync::Arc};
 
+use proto::wire::ipv4::Protocol;
+
 use super::Stack;
 use crate::{
-    channel::{LeaseCore, LeaseFiles, lease},
+    channel::{LeaseCore, LeaseFiles, PacketProtocol, lease},
     errno::error,
     limits,
     link::lease::{Binding, PortRange},
@@ -108,6 +110,26 @@ impl Stack {
             }
         });
         self.with_interface(queue, |interface| interface.leases.add_ports(lease, ports));
+    }
+
+    /// A lease has the packets of an IP protocol number from now on. False: another one has them, or the lender itself.
+    pub fn give_packets(&self, link: usize, lease: u64, protocol: u8) -> bool {
+        let Some(&queue) = self.driver.links[link].first() else {
+            return false;
+        };
+        let mut own = self.packet_channels().into_iter();
+        if own.any(|core| core.protocol() == PacketProtocol::Ip(protocol)) {
+            return false;
+        }
+        let protocol = Protocol(protocol);
+        let is_given = self.with_receive(queue, |receive| {
+            let leases = receive.steer.leases.as_mut();
+            leases.is_some_and(|leases| leases.add_protocol(lease, protocol))
+        });
+        if is_given {
+            self.with_interface(queue, |i| i.leases.add_protocol(lease, protocol));
+        }
+        is_given
     }
 
     /// All leases.

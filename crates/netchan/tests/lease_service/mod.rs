@@ -74,6 +74,9 @@ fn answer(socket: &OwnedFd, lent: &Lent, tell: &dyn Fn(&Lent)) {
             Request::Attach { .. } => refused(libc::EPROTO),
             Request::Terms => Answer::Terms(Box::new(lent.terms())),
             Request::Bind(binding) => lent.bind(binding).map_or_else(refused, |()| Answer::Done),
+            Request::Packets(protocol) => lent
+                .packets(protocol)
+                .map_or_else(refused, |()| Answer::Done),
             Request::MorePorts => lent.more_ports().map_or_else(refused, Answer::Ports),
         };
         if matches!(answer, Answer::Done | Answer::Ports(_)) {

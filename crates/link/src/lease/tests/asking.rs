@@ -110,7 +110,7 @@ fn a_larger_mtu_than_the_lenders_is_refused() {
 fn terms_that_cannot_be_are_refused_by_their_field() {
     let layout = |buffers, size| SharedLayout::new(buffers, size).unwrap().encode();
     for (what, found) in [
-        ("version 4", terms(|t| t.version = 4)),
+        ("version 999", terms(|t| t.version = 999)),
         ("name that no link has", terms(|t| t.link = "a\nb".into())),
         ("name that no link has", terms(|t| t.link = "x".repeat(257))),
         ("that of one station", terms(|t| t.mac = [0xff; 6])),
@@ -238,7 +238,7 @@ fn answers_that_are_none_are_errors() {
 }
 
 #[test]
-fn a_port_is_asked_for_once() {
+fn what_was_granted_is_not_asked_for_again() {
     let (_lender, lease, thread) = leased(|_| Answer::Done);
     let http = address("10.77.0.2:80");
     for _ in 0..3 {
@@ -246,6 +246,9 @@ fn a_port_is_asked_for_once() {
     }
     assert_eq!(lease.bind(Transport::Udp, http), Ok(()));
     assert_eq!(lease.bind(Transport::Tcp, address("[::]:80")), Ok(()));
+    for _ in 0..2 {
+        assert_eq!(lease.packets(89), Ok(()));
+    }
     drop(lease);
     let binding = |transport, at| {
         let address = address(at);
@@ -257,6 +260,7 @@ fn a_port_is_asked_for_once() {
             binding(Transport::Tcp, "10.77.0.2:80"),
             binding(Transport::Udp, "10.77.0.2:80"),
             binding(Transport::Tcp, "[::]:80"),
+            Request::Packets(89),
         ]
     );
 }

@@ -246,7 +246,7 @@ pub(super) const LEASE: &[Key] = &[
         name: "ports",
         value: Example(r#"["80", "443", "8000-8999"]"#),
         values: "list of ports and ranges, 64 at most",
-        meaning: "required",
+        meaning: "it may have these; this or `packets` is required",
         ..OF_LEASE
     },
     Key {
@@ -254,6 +254,13 @@ pub(super) const LEASE: &[Key] = &[
         value: Example(r#""tcp""#),
         values: r#"`"tcp"`, `"udp"`; both"#,
         meaning: "of which protocol",
+        ..OF_LEASE
+    },
+    Key {
+        name: "packets",
+        value: Example("[89]"),
+        values: "list of IP protocol numbers that the stack does not speak, 64 at most",
+        meaning: "it may have a packet channel for these",
         ..OF_LEASE
     },
 ];

@@ -8,7 +8,7 @@ use std::{io, mem::MaybeUninit, sync::Arc};
 use percore::own::Own;
 use proto::{
     time::{Duration, Instant},
-    wire::tcp::Flags,
+    wire::{ipv4::Protocol, tcp::Flags},
 };
 use rustix::event::{Timespec, epoll};
 
@@ -119,6 +119,15 @@ impl Leases {
     pub fn bind(&mut self, lease: u64, binding: &Binding) {
         if let Some(leased) = self.of(lease) {
             leased.rights.ports.bind(binding);
+        }
+    }
+
+    /// A lease has the packets of a protocol from now on.
+    pub fn add_protocol(&mut self, lease: u64, protocol: Protocol) {
+        if let Some(leased) = self.of(lease)
+            && !leased.rights.protocols.contains(&protocol)
+        {
+            leased.rights.protocols.push(protocol);
         }
     }
 

@@ -23,6 +23,8 @@ pub struct LeaseTable {
     ping: Box<[u32]>,
     /// Those of one port.
     holders: Vec<Vec<Holder>>,
+    /// IP protocol numbers without ports, and the ends of those that have them.
+    protocols: Vec<(Protocol, usize)>,
     /// Ends to which something was given.
     staged: Vec<usize>,
 }
@@ -42,6 +44,7 @@ impl Default for LeaseTable {
             udp: vec![0; PORTS].into(),
             ping: vec![0; PORTS].into(),
             holders: Vec::new(),
+            protocols: Vec::new(),
             staged: Vec::new(),
         }
     }
@@ -62,6 +65,26 @@ impl LeaseTable {
         let exact = all.iter().find(|holder| holder.address == address);
         let holder = exact.or_else(|| all.iter().find(|holder| covers(holder.address, address)))?;
         Some(holder.end)
+    }
+
+    /// The end of the lease that has the packets of a protocol without ports.
+    pub fn find_protocol(&self, protocol: Protocol) -> Option<usize> {
+        let mut all = self.protocols.iter();
+        all.find(|(of, _)| *of == protocol).map(|&(_, end)| end)
+    }
+
+    /// A lease has the packets of a protocol from now on. False: another one has them.
+    pub fn add_protocol(&mut self, lease: u64, protocol: Protocol) -> bool {
+        let Some(end) = self.end_of(lease) else {
+            return false;
+        };
+        match self.find_protocol(protocol) {
+            Some(holder) => holder == end,
+            None => {
+                self.protocols.push((protocol, end));
+                true
+            }
+        }
     }
 
     /// Gives a lease's application a copy of a packet.
@@ -101,6 +124,7 @@ impl LeaseTable {
             return;
         };
         self.ends[end] = None;
+        self.protocols.retain(|(_, holder)| *holder != end);
         for holders in &mut self.holders {
             holders.retain(|holder| holder.end != end);
         }

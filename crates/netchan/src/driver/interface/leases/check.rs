@@ -35,6 +35,8 @@ const SEGMENT_MIN: u16 = 64;
 pub struct Rights {
     /// Its ports.
     pub ports: Holding,
+    /// Those protocols without ports of which it has the packets.
+    pub protocols: Vec<Protocol>,
     /// Datagrams whose first fragment passed.
     fragmented: VecDeque<Fragmented>,
 }
@@ -54,7 +56,7 @@ pub enum Refusal {
     Header,
     /// The source is no address of this host's, or a loopback address.
     Source,
-    /// Neither TCP nor UDP nor a request for an echo.
+    /// Neither TCP nor UDP nor a request for an echo, nor of a protocol that is the lease's.
     Protocol,
     /// A port that is not the lease's.
     Port,
@@ -95,20 +97,21 @@ impl Rights {
             return Err(Refusal::Source);
         }
         let transport = match fields.protocol {
-            Protocol::TCP => Transport::Tcp,
-            Protocol::UDP => Transport::Udp,
-            Protocol::ICMP if source.is_ipv4() => Transport::Ping,
-            Protocol::ICMPV6 if source.is_ipv6() => Transport::Ping,
+            Protocol::TCP => Some(Transport::Tcp),
+            Protocol::UDP => Some(Transport::Udp),
+            Protocol::ICMP if source.is_ipv4() => Some(Transport::Ping),
+            Protocol::ICMPV6 if source.is_ipv6() => Some(Transport::Ping),
+            other if self.protocols.contains(&other) => None,
             _ => return Err(Refusal::Protocol),
         };
         let fits = match packet.meta.segment {
             0 => packet.len() <= mtu,
             segment => {
                 let is_cut = match (segmentation, transport) {
-                    (Segmentation::None, _) | (_, Transport::Ping) => false,
-                    (Segmentation::Carried, Transport::Udp) => false,
-                    (_, Transport::Tcp) => true,
-                    (Segmentation::Offloaded { datagrams }, Transport::Udp) => datagrams,
+                    (Segmentation::None, _) | (_, None | Some(Transport::Ping)) => false,
+                    (Segmentation::Carried, Some(Transport::Udp)) => false,
+                    (_, Some(Transport::Tcp)) => true,
+                    (Segmentation::Offloaded { datagrams }, Some(Transport::Udp)) => datagrams,
                 };
                 let is_whole = fields.fragment.is_none();
                 is_cut && is_whole && segment >= SEGMENT_MIN && usize::from(segment) < mtu
@@ -128,7 +131,7 @@ impl Rights {
     fn check_port(
         &mut self,
         fields: &Fields,
-        transport: Transport,
+        transport: Option<Transport>,
         packet: &Packet,
     ) -> Result<(), Refusal> {
         let datagram = |ident| Fragmented {
@@ -141,13 +144,15 @@ impl Rights {
             return is_known.then_some(()).ok_or(Refusal::Fragment);
         }
         let upper = packet.bytes().get(fields.upper..).unwrap_or_default();
-        let port = match transport {
-            Transport::Tcp | Transport::Udp => source_port(transport, upper)?,
-            Transport::Ping => echo_ident(fields.protocol, upper)?,
-        };
-        let source = SocketAddr::new(fields.ends.0, port);
-        if !self.ports.has(transport, source) {
-            return Err(Refusal::Port);
+        if let Some(transport) = transport {
+            let port = match transport {
+                Transport::Tcp | Transport::Udp => source_port(transport, upper)?,
+                Transport::Ping => echo_ident(fields.protocol, upper)?,
+            };
+            let source = SocketAddr::new(fields.ends.0, port);
+            if !self.ports.has(transport, source) {
+                return Err(Refusal::Port);
+            }
         }
         if let Some((ident, false)) = fields.fragment {
             if self.fragmented.len() >= limits::LEASE_FRAGMENTED {
@@ -213,10 +218,7 @@ fn v6(packet: &mut Packet) -> Result<Fields, Refusal> {
         fragment: None,
     };
     packet.truncate(ipv6::HEADER_LEN + usize::from(header.payload_len));
-    if matches!(
-        header.next_header,
-        Protocol::TCP | Protocol::UDP | Protocol::ICMPV6
-    ) {
+    if !extension::is_extension(header.next_header) {
         return Ok(fields);
     }
     let payload = header.payload(packet.bytes());

@@ -201,6 +201,29 @@ fn a_lease_asks_for_echoes_by_its_identifiers() {
 }
 
 #[test]
+fn packets_of_a_protocol_that_was_given_pass() {
+    let mut rights = rights();
+    rights.protocols.push(Protocol(253));
+    let mut check =
+        |bytes: &[u8], segment| check(&mut rights, bytes, segment, (1500, CUTS)).map(|_| ());
+    for ends in [(OURS, THEIRS), (OURS_V6, THEIRS_V6)] {
+        for (protocol, segment, expected) in [
+            (253, 0, Ok(())),
+            (253, 100, Err(Refusal::Length)),
+            (254, 0, Err(Refusal::Protocol)),
+            (59, 0, Err(Refusal::Protocol)),
+        ] {
+            let bytes = packet(ends, Protocol(protocol), 0, 300);
+            assert_eq!(check(&bytes, segment), expected, "{ends:?} {protocol}");
+        }
+        let long = packet(ends, Protocol(253), 0, 2000);
+        assert_eq!(check(&long, 0), Err(Refusal::Length));
+    }
+    let foreign = packet((THEIRS, THEIRS), Protocol(253), 0, 0);
+    assert_eq!(check(&foreign, 0), Err(Refusal::Source));
+}
+
+#[test]
 fn only_tcp_udp_and_requests_for_echoes_pass() {
     for protocol in (0..=255).map(Protocol) {
         if matches!(protocol, Protocol::TCP | Protocol::UDP) {
