@@ -53,7 +53,10 @@ pub mod wire;
 use std::{collections::VecDeque, fmt, io, os::fd::BorrowedFd, sync::Arc};
 
 use netchan_base::{Concurrency, packet::Packet};
-use percore::{doorbell::Doorbell, slab::Slab};
+use percore::{
+    doorbell::{Doorbell, several::Several},
+    slab::Slab,
+};
 use proto::{time::Instant, wire::ethernet::MacAddr};
 
 pub use netchan_base::limits::BURST;
@@ -266,6 +269,16 @@ pub trait LinkRx: Send {
     fn next_event(&mut self) -> Instant {
         Instant::FAR
     }
+
+    /// As [`Self::next_event`], for a thread that is about to sleep on doorbells alone: those of this queue are armed, and among `bells`. They do not tell of
+    /// the device's end, as [`Self::fd`] does. `None`: the queue has other means. [`Self::leave_bells`] follows.
+    fn next_event_by_bells(&mut self, bells: &mut Several) -> Option<Instant> {
+        let _ = bells;
+        self.fd().is_none().then(|| self.next_event())
+    }
+
+    /// The thread is awake again.
+    fn leave_bells(&mut self) {}
 
     /// What it counted.
     fn statistics(&self) -> RxStatistics;

@@ -51,7 +51,12 @@ pub use net::{Builder, Lent, Net, Tcp, Threads, Udp};
 pub use netchan_base::{Clock, clock, limits, locks, packet, units};
 #[doc(inline)]
 pub use netchan_link as link;
-pub use percore::{checks, doorbell::Doorbell, own, raw, slab::Slab};
+pub use percore::{
+    checks,
+    doorbell::{Doorbell, several},
+    own, raw,
+    slab::Slab,
+};
 pub use proto::tcp::{CongestionControl, EcnMode, Info as TcpInfo, State as TcpState};
 pub use proto::{time::Instant, wire::ethernet::MacAddr};
 pub use regime::{Dispatch, Regime};

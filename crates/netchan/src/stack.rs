@@ -38,6 +38,7 @@ use std::{
     },
 };
 
+use percore::doorbell::several::Several;
 use proto::{
     tcp::{Connection, State},
     time::Instant,
@@ -120,6 +121,23 @@ impl Stack {
         }
         let receives = self.with_receive(link, |receive| receive.link.next_event());
         receives.min(self.with_interface(link, |interface| interface.next_event()))
+    }
+
+    /// The same for a thread that is about to sleep on doorbells alone: the link's are among `bells`. `None`: it has a descriptor.
+    pub fn next_event_by_bells(&self, link: usize, bells: &mut Several) -> Option<Instant> {
+        if self.driver.is_gone(link) {
+            return Some(match self.driver.is_untold(link) {
+                true => Instant::ZERO,
+                false => Instant::FAR,
+            });
+        }
+        let receives = self.with_receive(link, |half| half.link.next_event_by_bells(bells))?;
+        Some(receives.min(self.with_interface(link, |interface| interface.next_event())))
+    }
+
+    /// The thread is awake again.
+    pub fn leave_bells(&self, link: usize) {
+        self.with_receive(link, |half| half.link.leave_bells());
     }
 
     /// An entry for poll(2) with a link's descriptor, where it has one and is not known to be gone.

@@ -11,6 +11,8 @@
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(not(loom))]
+pub mod several;
+#[cfg(not(loom))]
 mod sys;
 #[cfg(loom)]
 #[path = "doorbell/sys_loom.rs"]

@@ -25,7 +25,8 @@
 //! `getifaddrs freeifaddrs if_nametoindex if_indextoname getaddrinfo` (netchan's links beside the kernel's interfaces, see Interfaces),
 //! `close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl` (FIONREAD, FIONBIO, SIOCOUTQ, SIOCATMARK, SIOCGSTAMP, SIOCGSTAMPNS, SIOCGIFNAME and SIOCGIFINDEX of netchan's links; others go to the kernel's socket of
 //! that number), `splice` (copies; `tee` and `vmsplice` are for pipes alone, as on the kernel), `fdopen fileno` (on a socket that is netchan's by then), `sigaction signal bsd_signal
-//! sysv_signal sigset pthread_cancel` (see Signals), `_Fork clone` (see fork), `_exit _Exit daemon` (see Exit), `syscall` (for all of these), `open openat pipe pipe2 socketpair eventfd
+//! sysv_signal sigset pthread_cancel` (see Signals), `_Fork clone` (see fork), `_exit _Exit daemon` (see Exit), `syscall` (for all of these), `prctl` (PR_SET_SECCOMP: no call is made
+//! from then on that a filter may not know), `open openat pipe pipe2 socketpair eventfd
 //! timerfd_create` (only to see which numbers are given out anew), `io_uring_setup` (ENOSYS), and the fortified `__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk`.
 //!
 //! Flags: `MSG_DONTWAIT MSG_PEEK MSG_TRUNC MSG_WAITALL MSG_NOSIGNAL MSG_MORE MSG_EOR` (streams: no segment spans it) `MSG_OOB` (streams; RFC 6093: POLLPRI and SIOCATMARK go with it, SIGURG does

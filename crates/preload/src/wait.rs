@@ -40,7 +40,7 @@ pub fn with_waiter<T>(call: impl FnOnce(&mut Waiter) -> io::Result<T>) -> io::Re
         Some(local) => local,
         None => {
             let mut waiter = Waiter::new(net()?)?;
-            waiter.signals_wake(); // `region` sees to it
+            waiter.lets_signals_in(); // `region` sees to it
             region::introduce_waker(Some(waiter.waker()));
             Local(ManuallyDrop::new(waiter))
         }

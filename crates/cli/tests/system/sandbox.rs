@@ -116,3 +116,38 @@ fn the_file_confines_too_and_a_user_goes_with_it() {
         ],
     );
 }
+
+/// Once a program has a filter that ends it for calls it does not know, none is made for it that an ordinary program does not make: it sleeps as long as there is
+/// nothing to read.
+#[test]
+fn a_program_that_confines_itself_lives_on() {
+    let output = script(
+        "confines-itself",
+        "$netchan daemon --link tap:nc8 --address 10.7.8.2/24 --socket $PWD/d 2> log & daemon=$!\n\
+         await test -S d\n\
+         cat > confined.py <<'END'\n\
+import ctypes, socket, struct, sys, threading, time\n\
+libc, FUTEX_WAITV, KILL, ALLOW = ctypes.CDLL(None), 449, 0x80000000, 0x7fff0000\n\
+server = socket.create_server(('10.7.8.2', 9))\n\
+stream = socket.create_connection(('10.7.8.2', 9)); far = server.accept()[0]\n\
+def words():\n  \
+  for wait in (0, .03):\n    \
+    timer = threading.Timer(wait, far.sendall, (b'text',)); timer.start()\n    \
+    assert stream.recv(9) == b'text'; timer.join()\n\
+words()\n\
+code = struct.pack('HBBI' * 4, 0x20, 0, 0, 0, 0x15, 0, 1, FUTEX_WAITV, 6, 0, 0, KILL, 6, 0, 0, ALLOW)\n\
+code = ctypes.create_string_buffer(code); filter = struct.pack('HxxxxxxP', 4, ctypes.addressof(code))\n\
+assert libc.prctl(38, 1, 0, 0, 0) == 0\n\
+if sys.argv[1] == 'prctl': assert libc.prctl(22, 2, filter, 0, 0) == 0\n\
+else: assert libc.syscall(317, 1, 0, filter) == 0\n\
+for _ in range(20): words()\n\
+print(sys.argv[1], 'lives', flush=True)\n\
+END\n\
+         for how in prctl seccomp; do $netchan run --link daemon:$PWD/d -- python3 confined.py $how; echo status $?; done\n\
+         kill $daemon; wait $daemon; cat log",
+    );
+    says(
+        output,
+        &["prctl lives\nstatus 0", "seccomp lives\nstatus 0"],
+    );
+}

@@ -14,7 +14,7 @@ use std::{
 
 use netchan_base::descriptor::{Descriptor, Return};
 use percore::{
-    doorbell::Doorbell,
+    doorbell::{Doorbell, several},
     edge::{self, EdgeLayout, Which},
     own::Own,
     slab::{BorrowedSlab, MapError},
@@ -197,6 +197,7 @@ impl Link for LeasedLink {
             outward,
             edge,
         } = *self;
+        several::look();
         let side = edge::map(file, edge, socket, Which::Mapper);
         let side = side.map_err(|e| unmapped("edge", &e))?;
         let parts = queue::Parts {

@@ -41,7 +41,11 @@ fn with_waiter<R>(
     let kept = kept.filter(|waiter| Arc::ptr_eq(waiter.stack(), stack));
     let mut waiter = match kept {
         Some(waiter) => waiter,
-        None => Waiter::on(stack.clone())?,
+        None => {
+            let mut waiter = Waiter::on(stack.clone())?;
+            waiter.lets_signals_in(); // these calls go on after one
+            waiter
+        }
     };
     let result = f(&mut waiter);
     let _ = WAITER.try_with(|place| place.replace(Some(waiter)));

@@ -27,7 +27,7 @@ use std::{
 };
 
 use percore::{
-    doorbell::{Doorbell, Sleep},
+    doorbell::{Doorbell, Sleep, several::Several},
     operations::{Operation, count},
 };
 use proto::time::Instant;
@@ -120,12 +120,16 @@ pub struct Waiter {
     spins: Spins,
     /// The next wait has looked already ([`Self::try_first`]).
     has_spun: bool,
-    /// Signal handlers wake it ([`Self::signals_wake`]).
-    signals_wake: bool,
+    /// It holds no signals back ([`Self::lets_signals_in`]).
+    lets_signals_in: bool,
     /// A wait that was woken does not look at descriptors ([`Self::wait_for_either`]).
     is_lazy: bool,
     /// This wait has looked at its descriptors, and none was ready.
     has_looked: bool,
+    /// Scratch for a sleep on doorbells alone.
+    bells: Several,
+    /// This wait has slept so for a while, and nothing rang: it goes on with descriptors.
+    has_slept_long: bool,
     /// [`ShardLeader::arrivals`](crate::stack::shard_leader::ShardLeader::arrivals) before its last turn as the leader.
     arrivals: u32,
 }
@@ -165,9 +169,11 @@ impl Waiter {
             spin: Duration::ZERO,
             spins: Spins::default(),
             has_spun: false,
-            signals_wake: false,
+            lets_signals_in: false,
             is_lazy: false,
             has_looked: false,
+            bells: Several::default(),
+            has_slept_long: false,
             arrivals: 0,
         })
     }
@@ -213,9 +219,10 @@ impl Waiter {
         self.spin = time;
     }
 
-    /// The caller sees to it that a signal handler which runs during a wait wakes the waker. Then a wait need not hold signals back to miss none.
-    pub const fn signals_wake(&mut self) {
-        self.signals_wake = true;
+    /// Waits hold no signals back from now on: a handler that runs between two sleeps of a wait does not end it. For a caller whose handlers wake the waker, or
+    /// whose calls go on after a signal.
+    pub const fn lets_signals_in(&mut self) {
+        self.lets_signals_in = true;
     }
 
     /// Ends the wait when woken; see [`Self::register`].
@@ -254,6 +261,7 @@ impl Waiter {
         timeout: Option<Duration>,
     ) -> io::Result<usize> {
         let deadline = timeout.map_or(Instant::FAR, |t| self.stack.clock.now() + t);
+        self.has_slept_long = false;
         let spin = std::mem::take(&mut self.spin);
         if !self.stack.threaded {
             return self.wait_turning(fds, deadline);
@@ -411,10 +419,14 @@ impl Waiter {
             if woke && leads_links && stack.has_one_leader() && stack.others_wait() {
                 break None;
             }
-            if !self.signals_wake {
+            if !self.lets_signals_in {
                 held.get_or_insert_with(SignalsHeld::new);
             }
-            cell.doorbell.arm(Sleep::Fd);
+            let by_bells = self.sleeps_by_bells(leads_links, fds);
+            cell.doorbell.arm(match by_bells {
+                true => Sleep::Futex,
+                false => Sleep::Fd,
+            });
             // Once more after arming: what came before it may not have rung.
             let is_left = stack.turn_waiting(number);
             let now = stack.clock.now();
@@ -429,7 +441,9 @@ impl Waiter {
             }
             let until = deadline.min(stack.next_timer_of_waiting(number));
             let held = held.as_ref();
-            let slept = if leads_links {
+            let slept = if by_bells {
+                self.sleep_by_bells(number, until, now)
+            } else if leads_links {
                 self.sleep_leading(number, fds, until, now, held)
             } else {
                 self.sleep(&cell.doorbell, Sleep::Fd, fds, until, now, held)

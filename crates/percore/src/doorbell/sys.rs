@@ -67,6 +67,10 @@ impl Deadline {
         let moment = clock_gettime(ClockId::Monotonic).checked_add(timeout)?;
         Some(Self(moment))
     }
+
+    pub const fn moment(&self) -> &Timespec {
+        &self.0
+    }
 }
 
 /// What makes a descriptor readable. No call on it ever blocks.

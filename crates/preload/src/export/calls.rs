@@ -3,6 +3,8 @@
 use libc::{c_char, c_int, c_long, c_uint, c_void, mode_t};
 
 use super::{descriptors, endpoints, processes, programs, transfers, waiting};
+use netchan::several;
+
 use crate::{ending, errno, fork, numbers, process, real, region, sys};
 
 /// What a call that makes two descriptors returned: what the tables knew of the numbers is past.
@@ -157,6 +159,14 @@ pub unsafe extern "C-unwind" fn syscall(
 ) -> c_long {
     let served = match number {
         libc::SYS_futex | libc::SYS_gettid | libc::SYS_getrandom => None,
+        libc::SYS_seccomp => {
+            several::forbid();
+            None
+        }
+        libc::SYS_prctl => {
+            processes::note_prctl(int(a));
+            None
+        }
         libc::SYS_io_uring_setup if process::is_configured() => {
             errno::set(libc::ENOSYS);
             return -1;

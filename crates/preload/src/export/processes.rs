@@ -3,6 +3,7 @@
 use std::{mem::ManuallyDrop, ptr};
 
 use libc::{c_int, c_void, pid_t};
+use netchan::several;
 
 use crate::{buffers, ending, errno, fork, process, program, real, sys};
 
@@ -118,6 +119,32 @@ pub unsafe extern "C-unwind" fn _exit(status: c_int) -> ! {
 pub unsafe extern "C-unwind" fn _Exit(status: c_int) -> ! {
     // SAFETY: the caller's.
     unsafe { _exit(status) }
+}
+
+/// prctl(2).
+///
+/// # Safety
+/// As prctl(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn prctl(
+    option: c_int,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+) -> c_int {
+    note_prctl(option);
+    let arguments = [option.cast_unsigned() as usize, a, b, c, d, 0]; // widening: u32 to usize
+    // SAFETY: the caller's.
+    let result = unsafe { sys::as_c(libc::SYS_prctl, arguments) };
+    c_int::try_from(result).unwrap_or(-1)
+}
+
+/// A filter that is set now may end the process for calls that it does not know.
+pub(super) fn note_prctl(option: c_int) {
+    if option == libc::PR_SET_SECCOMP {
+        several::forbid();
+    }
 }
 
 /// daemon(3). The C library's own ends the parent where we do not see it.

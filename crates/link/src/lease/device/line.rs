@@ -9,7 +9,7 @@ use netchan_base::{
     packet::Packet,
 };
 use percore::{
-    doorbell::Sleep,
+    doorbell::{Sleep, several::Several},
     edge::{Bell, Notice, Receiving, Sending, Side},
     slab::{BorrowedSlab, BufferName},
 };
@@ -48,7 +48,7 @@ pub(super) fn of(
         writer,
         items: Vec::with_capacity(BURST),
         owed: VecDeque::new(),
-        is_armed: false,
+        armed: None,
         looks: 0,
         is_hung_up: false,
     };
@@ -80,8 +80,8 @@ pub(super) struct Inlet {
     items: Vec<Item>,
     /// Names for which the ring had no room.
     owed: VecDeque<Back>,
-    /// Since a look that found nothing, until one that finds something.
-    is_armed: bool,
+    /// For which sleep: since a look that found nothing, until one that finds something.
+    armed: Option<Sleep>,
     /// Looks that found nothing since it was armed.
     looks: u32,
     /// The socket said that the other end is gone.
@@ -109,9 +109,8 @@ impl Inlet {
     pub fn look(&mut self, max: usize) -> usize {
         let items = &mut self.items;
         let n = (self.receiving).take(max.min(BURST), |item| items.push(item));
-        if self.is_armed && (n > 0 || self.is_rung_for_nothing()) {
-            self.bell.disarm();
-            self.is_armed = false;
+        if self.armed.is_some() && (n > 0 || self.is_rung_for_nothing()) {
+            self.disarm();
         }
         n
     }
@@ -202,19 +201,41 @@ impl Inlet {
         self.slab.layout().buffers() as usize // widening: u32 to usize
     }
 
-    /// A thread is about to sleep. False: something waits already.
+    /// A thread is about to sleep on the descriptor, or another one does on the bell. False: something waits already.
     pub fn arm(&mut self) -> bool {
-        if self.is_armed {
-            return true;
+        self.armed.is_some() || self.arm_for(Sleep::Fd)
+    }
+
+    /// The same for a sleep on the bell, which is put among `bells`; `None`: there is no place for it.
+    pub fn arm_among(&mut self, bells: &mut Several) -> Option<bool> {
+        if self.armed == Some(Sleep::Fd) {
+            self.disarm();
         }
+        bells.add(&self.bell).then_some(())?;
+        Some(self.armed.is_some() || self.arm_for(Sleep::Futex))
+    }
+
+    fn arm_for(&mut self, how: Sleep) -> bool {
         if !self.receiving.is_empty() {
             return false;
         }
-        self.bell.arm(Sleep::Fd);
-        self.is_armed = true;
+        self.bell.arm(how);
+        self.armed = Some(how);
         self.looks = 0;
         // Once more after arming: what came before it did not ring.
         self.receiving.is_empty()
+    }
+
+    /// No thread sleeps on the bell.
+    pub fn leave_bells(&mut self) {
+        if self.armed == Some(Sleep::Futex) {
+            self.disarm();
+        }
+    }
+
+    fn disarm(&mut self) {
+        self.bell.disarm();
+        self.armed = None;
     }
 
     /// Readable once the other end has rung.

@@ -23,6 +23,7 @@ use netchan_base::{
     packet::Packet,
 };
 use percore::{
+    doorbell::several::Several,
     edge::{self, Notice},
     lock::{Mutex, mutex},
     own::Own,
@@ -421,12 +422,30 @@ impl Incoming {
 
     /// A thread is about to sleep. False: something waits already.
     pub fn arm(&mut self) -> bool {
+        self.arm_each(|inlet| Some(inlet.arm())).unwrap_or(false)
+    }
+
+    /// The same for a sleep on the bells, which are put among `bells`; `None`: there is no place for one.
+    pub fn arm_among(&mut self, bells: &mut Several) -> Option<bool> {
+        self.arm_each(|inlet| inlet.arm_among(bells))
+    }
+
+    fn arm_each(&mut self, mut arm: impl FnMut(&mut Inlet) -> Option<bool>) -> Option<bool> {
         let mut is_quiet = self.orphans.is_empty() && self.beside.is_empty();
         for peer in &mut self.all {
-            is_quiet &= (peer.is_parted && peer.left.is_none()) || peer.inlet.arm();
+            if !peer.is_parted || peer.left.is_some() {
+                is_quiet &= arm(&mut peer.inlet)?;
+            }
             is_quiet &= peer.pipes.posts() == peer.posts;
         }
-        is_quiet && !self.has_news()
+        Some(is_quiet && !self.has_news())
+    }
+
+    /// No thread sleeps on the bells.
+    pub fn leave_bells(&mut self) {
+        self.all
+            .iter_mut()
+            .for_each(|peer| peer.inlet.leave_bells());
     }
 
     /// Readable once one of the lines has rung, the lender's among them; `None` where that is the only one.

@@ -14,6 +14,7 @@ use netchan_base::{
     packet::{Course, Flag, Packet},
 };
 use percore::{
+    doorbell::several::Several,
     edge::Side,
     own::Own,
     slab::{BorrowedSlab, Slab},
@@ -338,6 +339,19 @@ impl LinkRx for Rx {
             return Instant::ZERO;
         }
         self.shared.retry_at()
+    }
+
+    fn next_event_by_bells(&mut self, bells: &mut Several) -> Option<Instant> {
+        let is_quiet = self.lender.arm_among(bells)? && self.peers.arm_among(bells)?;
+        Some(match is_quiet && !self.all_dropped {
+            true => self.shared.retry_at(),
+            false => Instant::ZERO,
+        })
+    }
+
+    fn leave_bells(&mut self) {
+        self.lender.leave_bells();
+        self.peers.leave_bells();
     }
 
     fn statistics(&self) -> RxStatistics {

@@ -6,8 +6,14 @@ use netchan_base::{
     descriptor::{CHECKSUM_VERIFIED, Descriptor, Return, WANTS_BUFFERS},
     packet::Packet,
 };
-use percore::slab::{BufferName, Slab};
-use proto::time::Instant;
+use percore::{
+    doorbell::{
+        Woken,
+        several::{self, Several},
+    },
+    slab::{BufferName, Slab},
+};
+use proto::time::{Duration, Instant};
 use rustix::net::{SendFlags, send};
 
 use super::lender::{BUFFERS, Lender, MAC, SIZE, frame, is_readable, packet, slab};
@@ -307,6 +313,43 @@ fn a_lender_that_is_killed_is_gone() {
     assert!(looks.is_some(), "it is noticed");
     let gone = queue.tx.transmit(NOW, &mut VecDeque::new());
     assert!(matches!(gone, Err(LinkError::Gone(_))), "{gone:?}");
+}
+
+/// A thread that sleeps on doorbells alone is woken by a call on a word, and nothing is rung while none sleeps.
+#[test]
+fn a_sleeper_is_woken_by_its_doorbell() {
+    several::look();
+    let mut lender = Lender::new();
+    let mut queue = lender.queue();
+    let mut slab = slab();
+    let mut bells = Several::default();
+    for round in 0..5 {
+        bells.clear();
+        let event = queue.rx.next_event_by_bells(&mut bells);
+        assert_eq!(event, Some(Instant::FAR));
+        // Another thread that asks meanwhile changes nothing.
+        assert_eq!(queue.rx.next_event(), Instant::FAR);
+        let short = Some(Duration::from_millis(if round == 0 { 5 } else { 0 }));
+        if several::are_there() {
+            assert_eq!(bells.sleep(short), Woken::TimedOut);
+        }
+        lender.send(&packet(4, 1, 40), 0);
+        assert!(!is_awake(&queue), "no byte in its socket");
+        if several::are_there() {
+            assert_eq!(bells.sleep(None), Woken::Rung);
+        }
+        queue.rx.leave_bells();
+        // There is something: no sleep.
+        bells.clear();
+        let event = queue.rx.next_event_by_bells(&mut bells);
+        assert_eq!(event, Some(Instant::ZERO));
+        queue.rx.leave_bells();
+        assert!(!lender.side.far_bell.ring(), "no thread sleeps");
+        assert_eq!(receive(&mut queue, &mut slab).len(), 1);
+        // And by its descriptor, in turn.
+        assert!(falls_asleep(&mut queue, &mut slab));
+        assert!(lender.side.far_bell.ring() && is_awake(&queue));
+    }
 }
 
 /// Looks, and asks what a thread asks before it sleeps. Whether it may.

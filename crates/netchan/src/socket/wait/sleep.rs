@@ -2,8 +2,8 @@
 
 use std::io;
 
-use percore::doorbell::{Doorbell, Sleep, Woken};
-use proto::time::Instant;
+use percore::doorbell::{Doorbell, Sleep, Woken, several};
+use proto::time::{Duration, Instant};
 
 use super::Waiter;
 use crate::{
@@ -11,7 +11,59 @@ use crate::{
     sys::{self, SignalsHeld},
 };
 
+/// How long a leader sleeps on doorbells alone, which do not tell that a link is gone; after that it sleeps on descriptors. So a program that has nothing to do
+/// wakes once more, and no more often.
+const BY_BELLS: Duration = Duration::from_millis(10);
+
 impl Waiter {
+    /// Whether the link leader's next sleep may be by doorbells alone: nothing else is to wake it, and no signal is held back.
+    pub(super) fn sleeps_by_bells(&self, leads_links: bool, fds: &[libc::pollfd]) -> bool {
+        leads_links
+            && self.lets_signals_in
+            && !self.has_slept_long
+            && fds.is_empty()
+            && several::are_there()
+    }
+
+    /// The link leader's sleep by doorbells alone: that of the shard that it leads, which is armed so, and those of the queues in its lane. Where one of these
+    /// has other means, or nothing rings in a while, it sleeps on descriptors from then on, until this wait has had something to do.
+    pub(super) fn sleep_by_bells(
+        &mut self,
+        number: usize,
+        until: Instant,
+        now: Instant,
+    ) -> io::Result<usize> {
+        let stack = self.stack.clone();
+        let doorbell = &stack.sockets.cells[number].doorbell;
+        self.bells.clear();
+        let mut event = self.bells.add(doorbell).then_some(until);
+        for queue in stack.driver.queues_in_lane_of(number) {
+            let Some(so_far) = event else { break };
+            let next = stack.next_event_by_bells(queue, &mut self.bells);
+            event = next.map(|next| next.min(so_far));
+        }
+        let last = now + BY_BELLS;
+        let woken = match event {
+            None => Woken::TimedOut,
+            Some(at) if at <= now => Woken::Rung,
+            Some(at) => {
+                let until = at.min(last);
+                asleep(&stack, until, now, || {
+                    self.bells.sleep(Some(until.since(now)))
+                })
+            }
+        };
+        doorbell.disarm();
+        let lane = stack.driver.queues_in_lane_of(number);
+        lane.for_each(|queue| stack.leave_bells(queue));
+        match woken {
+            Woken::Interrupted => return Err(io::ErrorKind::Interrupted.into()),
+            Woken::TimedOut if event.is_none_or(|at| at > last) => self.has_slept_long = true,
+            Woken::TimedOut | Woken::Rung => _ = stack.turn_led(number, stack.clock.now()),
+        }
+        Ok(0)
+    }
+
     /// The link leader's sleep: on the doorbell of the shard that it leads, on `fds`, and on the queues in its lane, which it turns if they have something.
     pub(super) fn sleep_leading(
         &mut self,
@@ -41,7 +93,7 @@ impl Waiter {
         let (ours, links) = self.fds.split_at(own + 1);
         let now = stack.clock.now();
         if links.iter().any(|link| link.revents != 0) || link_event <= now {
-            stack.turn_led(number, now);
+            self.has_slept_long &= !stack.turn_led(number, now);
         }
         fds.copy_from_slice(&ours[..own]);
         Ok(fds.iter().filter(|fd| fd.revents != 0).count())
