@@ -192,15 +192,14 @@ impl Lent {
     pub fn packets(&self, protocol: u8) -> Result<(), i32> {
         let checked = PacketProtocol::Ip(protocol).check();
         checked.map_err(|_| libc::EINVAL)?;
-        let mut ports = self.core.ports.lock();
-        if ports.protocols.contains(&protocol) {
-            return Ok(());
-        }
         let stack = self.net.stack();
         if !stack.give_packets(self.link, self.core.number, protocol) {
             return Err(libc::EADDRINUSE);
         }
-        ports.protocols.push(protocol);
+        let mut ports = self.core.ports.lock();
+        if !ports.protocols.contains(&protocol) {
+            ports.protocols.push(protocol);
+        }
         Ok(())
     }
 
