@@ -42,7 +42,7 @@ struct Place {
     path: PathBuf,
     /// Device and inode, by which it is known again.
     identity: (u64, u64),
-    _lock: File,
+    lock: File,
 }
 
 impl Drop for Listening {
@@ -53,6 +53,8 @@ impl Drop for Listening {
             // In a directory that is root's, the next daemon removes it.
             let _ = fs::remove_file(&place.path);
         }
+        // Not by closing it alone: a process that was forked has a copy of its descriptor until it becomes its program.
+        let _ = flock(&place.lock, FlockOperation::Unlock);
     }
 }
 
@@ -174,7 +176,7 @@ pub fn listen_at(path: &Path, for_all: bool) -> Result<Listening, Failure> {
         place: Some(Place {
             path: path.to_owned(),
             identity: (found.dev(), found.ino()),
-            _lock: lock,
+            lock,
         }),
     };
     listen(&listening.socket, BACKLOG).map_err(wrong)?;
@@ -307,8 +309,15 @@ pub(super) mod tests {
             let listening = listen_at(&path, for_all).unwrap();
             assert_eq!(mode(&path), expected);
             assert_eq!(listening.directory(), Some(place.0.as_path()));
+            // As a process that another thread forks has it until it becomes its program.
+            let copy = listening
+                .place
+                .as_ref()
+                .map(|place| place.lock.try_clone().unwrap());
             drop(listening);
             assert!(!path.exists());
+            drop(listen_at(&path, for_all).unwrap());
+            drop(copy);
         }
         // One that came in its place is left alone.
         let listening = listen_at(&path, false).unwrap();
