@@ -150,7 +150,13 @@ static void mixed(int ep) {
     one(ep, __LINE__, EPOLLIN, 1);
     CHECK(write(fd, "x", 1) == 1);
     CHECK(poll(&(struct pollfd){fd, POLLIN, 0}, 1, 30000) == 1);
-    CHECK(epoll_wait(ep, e, 4, 1000) == 2);
+    /* A core tells those that wait after it has answered a call: epoll may hear of it a moment after poll. */
+    int both = 0;
+    for (int i = 0; i < 1000 && both != 2; i++) {
+        if (i) usleep(1000);
+        both = epoll_wait(ep, e, 4, 1000);
+    }
+    CHECK(both == 2);
     /* With room for one at a time, neither starves. */
     int seen[3] = {0};
     for (int i = 0; i < 8; i++)
