@@ -334,6 +334,7 @@ fn an_application_has_the_packets_of_a_protocol() {
     let errno = |refused: std::io::Result<PacketChannel>| refused.err()?.raw_os_error();
     let own = first.packet_channel(OURS).unwrap();
     assert_eq!(errno(second.packet_channel(OURS)), Some(libc::EADDRINUSE));
+    assert_eq!(errno(lender.packet_channel(OURS)), Some(libc::EADDRINUSE));
     let frames = first.packet_channel(PacketProtocol::EtherType(0x88b5));
     assert_eq!(errno(frames), Some(libc::EOPNOTSUPP));
     let other = second.packet_channel(PacketProtocol::Ip(254)).unwrap();

@@ -132,6 +132,19 @@ impl Stack {
         is_given
     }
 
+    /// Whether a lease has the packets of a protocol.
+    pub fn has_lent_packets(&self, protocol: PacketProtocol) -> bool {
+        let PacketProtocol::Ip(number) = protocol else {
+            return false;
+        };
+        (0..self.driver.queues.len()).any(|queue| {
+            self.with_receive(queue, |receive| {
+                let leases = receive.steer.leases.as_ref();
+                leases.is_some_and(|all| all.find_protocol(Protocol(number)).is_some())
+            })
+        })
+    }
+
     /// All leases.
     pub fn leases(&self) -> Vec<Arc<LeaseCore>> {
         self.control.lent.lock().all.clone()

@@ -12,12 +12,15 @@ impl Stack {
     /// Opens a packet channel. A packet that comes after this is its.
     ///
     /// # Errors
-    /// EADDRINUSE: there is one for this protocol; EMFILE: there are as many as there may be; what a link's lender says.
+    /// EADDRINUSE: there is one for this protocol, or an application with a lease has its packets; EMFILE: there are as many as there may be; what a link's lender says.
     pub fn open_packet_channel(
         &self,
         protocol: PacketProtocol,
     ) -> Result<Arc<PacketChannelCore>, i32> {
         self.lease_packets(protocol)?;
+        if self.has_lent_packets(protocol) {
+            return Err(libc::EADDRINUSE);
+        }
         let mut all = self.control.packet_channels.lock();
         if all.iter().any(|core| core.protocol() == protocol) {
             return Err(libc::EADDRINUSE);

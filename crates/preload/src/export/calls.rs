@@ -1,10 +1,9 @@
 //! syscall(2) for what concerns us, io_uring, and the calls that make descriptors: a number that the kernel gives out anew means nothing old.
 
 use libc::{c_char, c_int, c_long, c_uint, c_void, mode_t};
-
-use super::{descriptors, endpoints, processes, programs, transfers, waiting};
 use netchan::several;
 
+use super::{descriptors, endpoints, processes, programs, transfers, waiting};
 use crate::{ending, errno, fork, numbers, process, real, region, sys};
 
 /// What a call that makes two descriptors returned: what the tables knew of the numbers is past.

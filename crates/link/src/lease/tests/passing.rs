@@ -7,10 +7,7 @@ use netchan_base::{
     packet::Packet,
 };
 use percore::{
-    doorbell::{
-        Woken,
-        several::{self, Several},
-    },
+    doorbell::{Woken, several::Several},
     slab::{BufferName, Slab},
 };
 use proto::time::{Duration, Instant};
@@ -318,7 +315,6 @@ fn a_lender_that_is_killed_is_gone() {
 /// A thread that sleeps on doorbells alone is woken by a call on a word, and nothing is rung while none sleeps.
 #[test]
 fn a_sleeper_is_woken_by_its_doorbell() {
-    several::look();
     let mut lender = Lender::new();
     let mut queue = lender.queue();
     let mut slab = slab();
@@ -330,14 +326,10 @@ fn a_sleeper_is_woken_by_its_doorbell() {
         // Another thread that asks meanwhile changes nothing.
         assert_eq!(queue.rx.next_event(), Instant::FAR);
         let short = Some(Duration::from_millis(if round == 0 { 5 } else { 0 }));
-        if several::are_there() {
-            assert_eq!(bells.sleep(short), Woken::TimedOut);
-        }
+        assert_eq!(bells.sleep(short), Woken::TimedOut);
         lender.send(&packet(4, 1, 40), 0);
         assert!(!is_awake(&queue), "no byte in its socket");
-        if several::are_there() {
-            assert_eq!(bells.sleep(None), Woken::Rung);
-        }
+        assert_eq!(bells.sleep(None), Woken::Rung);
         queue.rx.leave_bells();
         // There is something: no sleep.
         bells.clear();
