@@ -198,6 +198,10 @@ pub const LEASE_PORTS_ALL: usize = 8_192;
 pub const LEASE_BINDINGS: usize = 1_024;
 /// Connections of a lease whose peers hear of its end; others hear when they ask. 1.4 MiB.
 pub const LEASE_FLOWS: usize = 16_384;
+/// Connections of a lease that the control plane goes through at a time: so long a link waits for it.
+pub const LEASE_LOOK: usize = 512;
+/// Connections that live on when their port's last socket has ended, of which the application tells the lender: those that did not pass it.
+pub const LEASE_CLOSED_FLOWS: usize = 1_024;
 /// Datagrams whose first fragment a lease has sent and whose others may follow.
 pub const LEASE_FRAGMENTED: usize = 8;
 

@@ -13,6 +13,7 @@
 
 use std::{
     env, fs, io,
+    net::SocketAddr,
     os::{fd::BorrowedFd, unix::fs::DirBuilderExt},
     path::{Path, PathBuf},
 };
@@ -21,7 +22,7 @@ use clap::builder::PossibleValuesParser;
 use netchan::{
     Lent, Net, PairEnd, Regime,
     config::Config,
-    link::lease::{Binding, FILES, PortRange, Terms},
+    link::lease::{Binding, FILES, PortRange, Reuse, Terms},
 };
 use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
@@ -282,8 +283,8 @@ struct Stack(Net);
 impl Lender for Stack {
     type Lease = Lent;
 
-    fn lend(&self, link: &str, holder: &str) -> io::Result<Lent> {
-        self.0.lend(link, holder)
+    fn lend(&self, link: &str, holder: &str, user: u32) -> io::Result<Lent> {
+        self.0.lend(link, holder, user)
     }
 
     fn peer(&self, socket: BorrowedFd<'_>) -> io::Result<Peer> {
@@ -304,8 +305,16 @@ impl Lease for Lent {
         Self::files(self)
     }
 
-    fn bind(&self, binding: Binding) -> Result<(), i32> {
-        Self::bind(self, binding)
+    fn bind(&self, binding: Binding, reuse: Reuse) -> Result<(), i32> {
+        Self::bind(self, binding, reuse)
+    }
+
+    fn close(&self, binding: Binding, others: &[(SocketAddr, SocketAddr)]) {
+        Self::close(self, binding, others);
+    }
+
+    fn give_back(&self, binding: Binding) {
+        Self::give_back(self, binding);
     }
 
     fn packets(&self, protocol: u8) -> Result<(), i32> {

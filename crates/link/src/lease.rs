@@ -22,8 +22,8 @@ pub use device::{LENDER, LeasedLink, Options};
 pub use holding::{Holding, covers};
 pub use pipes::{Pipe, PipeTable, Stream};
 pub use terms::{
-    Answer, Binding, Cutting, FILES, MESSAGE_MAX, News, PEER_FILES, PeerPorts, PeerTerms,
-    PortRange, Request, Terms, Transport, VERSION, Wish,
+    Answer, Binding, Cutting, FILES, FLOWS_MAX, MESSAGE_MAX, News, PEER_FILES, PeerPorts,
+    PeerTerms, PortRange, Request, Reuse, Terms, Transport, VERSION, Wish,
 };
 
 use proto::ip::address::Address;
@@ -33,11 +33,25 @@ pub trait Lease: Send + Sync {
     /// The lender's addresses on it, which it shares with other leases: what is for them goes out by the link all the same.
     fn addresses(&self) -> Vec<Address>;
 
-    /// Asks for a port, at an address of the lender's or at all of them. It is the lease's until it ends. Waits for the answer, 5 s at most.
+    /// Asks for a port, at an address of the lender's or at all of one family: once more of it, for one more socket. Waits for the answer, 5 s at most.
     ///
     /// # Errors
     /// An errno, as bind(2) has it: EADDRINUSE, EACCES; ENETDOWN where the lender is gone or silent.
-    fn bind(&self, transport: Transport, address: SocketAddr) -> Result<(), i32>;
+    fn bind(&self, binding: Binding, reuse: Reuse) -> Result<(), i32>;
+
+    /// One of the sockets that asked for it is bound no more. Whether it was the last one: then the port is to be [closed](Self::close), and
+    /// [given back](Self::give_back) once no connection has it.
+    fn unbind(&self, binding: Binding) -> bool;
+
+    /// Tells the lender that nothing new is to come to a port that no socket has. `connections`, our end and the peer's: those that live on there with
+    /// other applications of the lender's. Does not wait for it; nothing happens where a socket has the port again.
+    fn close(&self, binding: Binding, connections: &[(SocketAddr, SocketAddr)]);
+
+    /// Gives a port back that neither sockets nor connections have. As [`close`](Self::close).
+    fn give_back(&self, binding: Binding);
+
+    /// Ports that no socket has and that were not given back, and whether they are closed.
+    fn unbound(&self) -> Vec<(Binding, bool)>;
 
     /// Asks for the packets of an IP protocol number, until the lease ends. Waits as [`bind`](Self::bind) does.
     ///

@@ -209,10 +209,7 @@ impl Socket {
     /// Gives up the port, unless bind(2) named it.
     fn release(&self, options: &mut SocketOptions) {
         if let Some(id) = options.unbind() {
-            self.stack()
-                .control
-                .directory
-                .change(id, PortChange::Release);
+            self.stack().release_port(id);
         }
     }
 
@@ -248,6 +245,7 @@ impl Socket {
             reuse_port: options.reuse_port,
             device: options.udp.device,
             lease: None,
+            user: None,
         }
     }
 
@@ -558,10 +556,7 @@ impl Drop for Socket {
         }
         self.stream.close(self.stack());
         if let Some((id, _)) = self.options.get_mut().binding() {
-            self.stack()
-                .control
-                .directory
-                .change(id, PortChange::Release);
+            self.stack().release_port(id);
         }
     }
 }

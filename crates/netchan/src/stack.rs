@@ -51,10 +51,7 @@ use self::{
 };
 pub(crate) use self::{hold::Before, turn::Core};
 use crate::{
-    api::{
-        Kind,
-        binding::{BindRequest, PortChange},
-    },
+    api::{Kind, binding::BindRequest},
     assignment::ShardAssignment,
     clock::Clock,
     driver::{module::Giant, steer::spread},
@@ -254,12 +251,12 @@ impl Stack {
             };
             if request.kind != Kind::Stream || self.has_no_connection_at(&request) {
                 if !any_port && let Err(errno) = self.lease_port(&request) {
-                    self.control.directory.change(id, PortChange::Release);
+                    self.control.directory.release(id);
                     return Err(errno);
                 }
                 return Ok((id, address));
             }
-            self.control.directory.change(id, PortChange::Release);
+            self.control.directory.release(id);
         }
         Err(libc::EADDRINUSE)
     }

@@ -148,7 +148,7 @@ fn ports_come_as_they_are_needed() {
     // One application does not have them all.
     let refused = (0..100).find_map(|_| lent.more_ports().err());
     assert_eq!((refused, has()), (Some(libc::EADDRNOTAVAIL), 8192));
-    assert!(lender.lend("", "another").is_ok());
+    assert!(lender.lend("", "another", 0).is_ok());
 }
 
 #[test]

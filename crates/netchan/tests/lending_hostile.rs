@@ -260,7 +260,7 @@ fn seed() -> u64 {
 
 /// Takes a lease, does so many things with it, and gives it back. What was refused of it, and how many packets were sent.
 fn misuse(lender: &Net, random: &mut Random, steps: u32, mut look: impl FnMut(&Lent)) -> [u64; 2] {
-    let lent = lender.lend("", "hostile").unwrap();
+    let lent = lender.lend("", "hostile", 0).unwrap();
     let mut hostile = Hostile::new(&lent, random.next());
     for step in 0..steps {
         hostile.step();
@@ -362,7 +362,7 @@ fn round_trip(client: &Net, port: u16, canary: u8) {
 
 /// What the hostile one had can be had by others.
 fn round_trip_after(lender: &Net, honest: &Net) {
-    let next = lender.lend("", "next").unwrap();
+    let next = lender.lend("", "next", 0).unwrap();
     drop(next);
     drop(honest.tcp().listen("0.0.0.0:80").unwrap());
 }

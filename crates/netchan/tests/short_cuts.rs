@@ -12,7 +12,12 @@ use std::{
 
 use joined_leases::{join, piped};
 use lease_service::{LENDER, LENDER_V6, application, lender_and_peer, pattern};
-use netchan::{Lent, Net, link::wire, tap};
+use netchan::{
+    Lent, Net,
+    link::wire,
+    socket::{Domain, Kind, Socket, SocketOption},
+    tap,
+};
 
 /// Packets that the lender has carried between leases.
 fn carried(lender: &Net) -> u64 {
@@ -44,21 +49,28 @@ fn echo(client: &Net, server: &Net, address: &str, len: usize) {
     });
 }
 
-/// A port that is bound before the applications are joined.
-fn joined() -> (Net, [(Net, std::sync::Arc<Lent>); 2]) {
+/// Two applications that are joined, of which the second one keeps a port: it is told of once.
+fn joined() -> (Net, [(Net, std::sync::Arc<Lent>); 2], [Socket; 2]) {
     let (lender, _peer) = lender_and_peer(&wire::Options::default());
     let (client, one) = application(&lender, "client", Net::builder());
     let (server, other) = application(&lender, "server", Net::builder());
-    for address in [format!("{LENDER}:90"), format!("[{LENDER_V6}]:90")] {
-        drop(server.tcp().listen(&*address).unwrap());
-    }
+    let addresses = [
+        (Domain::V4, format!("{LENDER}:90")),
+        (Domain::V6, format!("[{LENDER_V6}]:90")),
+    ];
+    let kept = addresses.map(|(domain, address)| {
+        let socket = Socket::new(&server, domain, Kind::Stream).unwrap();
+        socket.set_option(SocketOption::ReuseAddress(true)).unwrap();
+        socket.bind(address.parse().unwrap()).unwrap();
+        socket
+    });
     join(&one, &other);
-    (lender, [(client, one), (server, other)])
+    (lender, [(client, one), (server, other)], kept)
 }
 
 #[test]
 fn connections_go_past_the_lender() {
-    let (lender, [(client, _one), (server, _other)]) = joined();
+    let (lender, [(client, _one), (server, _other)], _kept) = joined();
     for address in [format!("{LENDER}:90"), format!("[{LENDER_V6}]:90")] {
         echo(&client, &server, &address, 200_000);
         let before = (carried(&lender), piped(&client), piped(&server));
@@ -70,7 +82,7 @@ fn connections_go_past_the_lender() {
 
 #[test]
 fn a_tap_sees_each_packet_between_applications() {
-    let (lender, [(client, _one), (server, _other)]) = joined();
+    let (lender, [(client, _one), (server, _other)], _kept) = joined();
     let address = format!("{LENDER}:90");
     echo(&client, &server, &address, 100_000);
     thread::sleep(Duration::from_millis(500)); // the ends of its connection

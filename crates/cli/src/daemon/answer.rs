@@ -40,6 +40,8 @@ const ATTACH_NS: u64 = 5_000_000_000;
 const PAUSE_NS: u64 = 100_000_000;
 /// Connections accepted before the others have their turn again.
 const ACCEPTED_MAX: usize = 64;
+/// Requests without an answer of one client that are read before their turn.
+const RETURNS_MAX: usize = 64;
 /// For answers that the client has not read, bytes: it is charged to the daemon.
 const UNREAD_MAX: usize = 2 * MESSAGE_MAX;
 
@@ -314,30 +316,29 @@ impl<L: Lender> Server<L> {
             Err(Errno::AGAIN | Errno::INTR) => return true,
             Err(_) => return false,
         };
-        let begins = connection.lease.is_none();
-        let request = serde_json::from_slice(message);
-        let asked = match &request {
-            Ok(Request::Bind(binding)) => Some(canonical(*binding)),
-            _ => None,
-        };
-        let answer = request
-            .map_err(|e| Refusal::nonsense(format!("no request: {e}")))
-            .and_then(|request| answer(&self.lender, &self.rules, connection, request));
+        match serde_json::from_slice(message) {
+            Ok(request) => self.fulfil(number, now, &request),
+            Err(e) => self.refuse(number, now, &Refusal::nonsense(format!("no request: {e}"))),
+        }
+    }
+
+    /// Does what is asked for, and answers; false when the connection is to be closed.
+    fn fulfil(&mut self, number: usize, now: u64, request: &Request) -> bool {
+        let begins = (self.connections.get(number)).is_some_and(|one| one.lease.is_none());
+        let mut answer = self.answer(number, request);
+        if let (Err(refusal), Request::Bind(binding, _)) = (&answer, request)
+            && refusal.errno == libc::EADDRINUSE
+            && self.hear_returns(number, &canonical(*binding))
+        {
+            answer = self.answer(number, request);
+        }
         let answer = match answer {
             Ok(answer) => answer,
             Err(refusal) => return self.refuse(number, now, &refusal),
         };
         // Before the application has its answer, and sends from there.
-        if let Some(lease) = connection.lease.as_ref().map(L::Lease::number) {
-            let (bindings, ranges) = match &answer {
-                Answer::Done => (asked.as_slice(), &[][..]),
-                Answer::Ports(more) => (&[][..], &more[..]),
-                Answer::Terms(terms) if begins => (&[][..], &terms.ports[..]),
-                Answer::Terms(_) | Answer::Refused { .. } => (&[][..], &[][..]),
-            };
-            (self.pairs).gained(&self.connections, lease, bindings, ranges);
-        }
-        let Some(connection) = self.connections.get(number) else {
+        self.note_ports(number, request, answer.as_ref());
+        let (Some(answer), Some(connection)) = (answer, self.connections.get(number)) else {
             return true;
         };
         let files = connection
@@ -354,6 +355,83 @@ impl<L: Lender> Server<L> {
             tracing::debug!(target: "netchan::daemon", "{} has a lease", connection.name);
         }
         self.is_sent(number, now, sent)
+    }
+
+    fn answer(&mut self, number: usize, request: &Request) -> Result<Option<Answer>, Refusal> {
+        let connection = self.connections.get_mut(number);
+        let connection = connection.ok_or_else(|| Refusal::nonsense("no connection"))?;
+        answer(&self.lender, &self.rules, connection, request)
+    }
+
+    /// What was granted or came back counts for short cuts, too.
+    fn note_ports(&mut self, number: usize, request: &Request, answer: Option<&Answer>) {
+        let Self {
+            connections, pairs, ..
+        } = self;
+        let lease = connections.get(number).and_then(|one| one.lease.as_ref());
+        let Some(lease) = lease.map(L::Lease::number) else {
+            return;
+        };
+        match (request, answer) {
+            (Request::Bind(binding, reuse), Some(Answer::Done)) => {
+                pairs.bound(connections, (lease, &canonical(*binding)), reuse.port);
+            }
+            (Request::Close(binding, _), _) => pairs.closed(lease, &canonical(*binding)),
+            (Request::Return(binding), _) => {
+                pairs.unbound(connections, lease, &canonical(*binding));
+            }
+            (Request::MorePorts, Some(Answer::Ports(more))) => {
+                pairs.gained(connections, lease, more);
+            }
+            (Request::Attach { .. }, Some(Answer::Terms(terms))) => {
+                pairs.gained(connections, lease, &terms.ports);
+            }
+            _ => {}
+        }
+    }
+
+    /// Reads what the leases that have a port may have said of it, before it is refused to another one: their sockets were ready later, but what they said may be
+    /// older than the other one's request. Whether one of them has closed a port or given one back.
+    fn hear_returns(&mut self, number: usize, binding: &Binding) -> bool {
+        let lease = self
+            .connections
+            .get(number)
+            .and_then(|one| one.lease.as_ref());
+        let Some(lease) = lease.map(L::Lease::number) else {
+            return false;
+        };
+        let mut has_heard = false;
+        for rival in self.pairs.rivals(lease, binding) {
+            let is_its = |one: &Connection<L::Lease>| {
+                one.lease.as_ref().is_some_and(|it| it.number() == rival)
+            };
+            let Some(number) = self.connections.iter().position(is_its) else {
+                continue;
+            };
+            for _ in 0..RETURNS_MAX {
+                let Some(request) = self.next_return(number) else {
+                    break;
+                };
+                has_heard = true;
+                if let Ok(answer) = self.answer(number, &request) {
+                    self.note_ports(number, &request, answer.as_ref());
+                }
+            }
+        }
+        has_heard
+    }
+
+    /// Takes the next request of a connection, if it is there and has no answer.
+    fn next_return(&mut self, number: usize) -> Option<Request> {
+        let socket = &self.connections.get(number)?.socket;
+        let peek = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        let (read, _) = recv(socket, &mut self.message[..], peek).ok()?;
+        let request = serde_json::from_slice(self.message.get(..read)?).ok()?;
+        if !matches!(request, Request::Close(..) | Request::Return(_)) {
+            return None;
+        }
+        recv(socket, &mut self.message[..], RecvFlags::DONTWAIT).ok()?;
+        Some(request)
     }
 
     /// Refuses a request; false when the connection is to be closed.

@@ -5,6 +5,7 @@ use std::{
     fs::File,
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
+    net::SocketAddr,
     os::fd::BorrowedFd,
     path::{Path, PathBuf},
     sync::{
@@ -16,7 +17,7 @@ use std::{
 use netchan::{
     PairEnd,
     config::LeaseConfig,
-    link::lease::{Answer, Binding, FILES, PortRange, Request, Terms, Transport, VERSION},
+    link::lease::{Answer, Binding, FILES, PortRange, Request, Reuse, Terms, Transport, VERSION},
 };
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, SendAncillaryBuffer,
@@ -47,8 +48,12 @@ struct MadeUp {
     leases: Arc<AtomicUsize>,
     /// Of which link, and the holder.
     lent: RefCell<Vec<String>>,
+    /// Which lease has which port alone.
+    taken: Taken,
     steps: Steps,
 }
+
+type Taken = Arc<Mutex<Vec<(Binding, u64)>>>;
 
 /// What was done with leases, in order.
 type Steps = Arc<Mutex<Vec<&'static str>>>;
@@ -59,11 +64,14 @@ struct Part {
     steps: Steps,
     number: u64,
     bound: RefCell<Vec<Binding>>,
+    taken: Taken,
     news: OwnedFd,
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
+        let mut taken = self.taken.lock().unwrap();
+        taken.retain(|(_, by)| *by != self.number);
         self.leases.fetch_sub(1, Relaxed);
         self.did("ended");
     }
@@ -78,7 +86,8 @@ impl Part {
 impl Lender for MadeUp {
     type Lease = Part;
 
-    fn lend(&self, link: &str, holder: &str) -> io::Result<Part> {
+    fn lend(&self, link: &str, holder: &str, user: u32) -> io::Result<Part> {
+        assert_eq!(user, self.user.get());
         if link == "nc9" {
             return Err(io::Error::new(
                 io::ErrorKind::NotFound,
@@ -99,6 +108,7 @@ impl Lender for MadeUp {
             steps: Arc::clone(&self.steps),
             number: self.lent.borrow().len() as u64,
             bound: RefCell::default(),
+            taken: Arc::clone(&self.taken),
             news,
         })
     }
@@ -127,14 +137,27 @@ impl Lease for Part {
         self.files.each_ref().map(AsFd::as_fd)
     }
 
-    fn bind(&self, binding: Binding) -> Result<(), i32> {
-        match binding.address.port() {
-            9999 => Err(libc::EADDRINUSE),
-            _ => {
-                self.bound.borrow_mut().push(binding);
-                Ok(())
-            }
+    fn bind(&self, binding: Binding, reuse: Reuse) -> Result<(), i32> {
+        let mut taken = self.taken.lock().unwrap();
+        let stands = |(there, by): &(Binding, u64)| *there == binding && *by != self.number;
+        if binding.address.port() == 9999 || taken.iter().any(stands) {
+            return Err(libc::EADDRINUSE);
         }
+        if binding.address.port() == 8000 && !reuse.port {
+            taken.push((binding, self.number));
+        }
+        self.bound.borrow_mut().push(binding);
+        Ok(())
+    }
+
+    fn close(&self, binding: Binding, _: &[(SocketAddr, SocketAddr)]) {
+        let mut taken = self.taken.lock().unwrap();
+        taken.retain(|one| *one != (binding, self.number));
+    }
+
+    fn give_back(&self, binding: Binding) {
+        self.close(binding, &[]);
+        self.bound.borrow_mut().retain(|bound| *bound != binding);
     }
 
     fn packets(&self, protocol: u8) -> Result<(), i32> {
@@ -196,6 +219,7 @@ impl Scene {
             user: Cell::new(1000),
             leases: Arc::default(),
             lent: RefCell::default(),
+            taken: Taken::default(),
             steps: Steps::default(),
         };
         let (orders, wake, server) =
@@ -329,10 +353,11 @@ fn attach_to(link: &str, version: u32) -> Request {
 }
 
 fn bind(port: u16) -> Request {
-    Request::Bind(Binding {
+    let binding = Binding {
         transport: Transport::Tcp,
         address: ([10, 77, 0, 2], port).into(),
-    })
+    };
+    Request::Bind(binding, Reuse::default())
 }
 
 fn errno(answer: Option<Answer>) -> i32 {
@@ -670,6 +695,7 @@ fn the_thread_starts_answers_and_stops() {
         user: Cell::new(1000),
         leases: Arc::clone(&leases),
         lent: RefCell::default(),
+        taken: Taken::default(),
         steps: Steps::default(),
     };
     let (ended, end) = channel::<()>();

@@ -16,6 +16,16 @@ pub struct Holders {
 struct Holder {
     lease: u64,
     binding: Binding,
+    /// Others may have it, too, by SO_REUSEPORT.
+    shares: bool,
+    /// Nothing new comes to it.
+    is_closed: bool,
+}
+
+impl Holder {
+    fn is_of(&self, lease: u64, binding: &Binding) -> bool {
+        self.lease == lease && self.binding == *binding
+    }
 }
 
 fn key(binding: &Binding) -> (Transport, u16) {
@@ -23,15 +33,41 @@ fn key(binding: &Binding) -> (Transport, u16) {
 }
 
 impl Holders {
-    /// A lease has these ports. Those that it had already change nothing.
-    pub fn add(&mut self, lease: u64, bindings: &[Binding], ranges: &[PortRange]) {
-        for &binding in bindings {
-            let all = self.bindings.entry(key(&binding)).or_default();
-            let holder = Holder { lease, binding };
-            if !all.contains(&holder) {
-                all.push(holder);
+    /// A lease has a port, and shares it or not: from now on, where it had it already.
+    pub fn bind(&mut self, lease: u64, binding: Binding, shares: bool) {
+        if self.in_range(binding.address.port()) == Some(lease) {
+            return; // it has it anyway
+        }
+        self.unbind(lease, &binding);
+        let all = self.bindings.entry(key(&binding)).or_default();
+        all.push(Holder {
+            lease,
+            binding,
+            shares,
+            is_closed: false,
+        });
+    }
+
+    /// Nothing new comes to it.
+    pub fn close(&mut self, lease: u64, binding: &Binding) {
+        let all = self.bindings.get_mut(&key(binding)).into_iter().flatten();
+        for holder in all.filter(|holder| holder.is_of(lease, binding)) {
+            holder.is_closed = true;
+        }
+    }
+
+    /// It has it no more.
+    pub fn unbind(&mut self, lease: u64, binding: &Binding) {
+        if let Some(all) = self.bindings.get_mut(&key(binding)) {
+            all.retain(|holder| !holder.is_of(lease, binding));
+            if all.is_empty() {
+                self.bindings.remove(&key(binding));
             }
         }
+    }
+
+    /// A lease has these ports for sockets that name none.
+    pub fn add_ranges(&mut self, lease: u64, ranges: &[PortRange]) {
         let ranges = ranges.iter();
         self.ranges
             .extend(ranges.map(|range| (range.0, (range.1, lease))));
@@ -40,12 +76,7 @@ impl Holders {
     /// A lease has ended, which had these.
     pub fn remove(&mut self, lease: u64, bindings: &[Binding], ranges: &[PortRange]) {
         for binding in bindings {
-            if let Some(all) = self.bindings.get_mut(&key(binding)) {
-                all.retain(|holder| holder.lease != lease);
-                if all.is_empty() {
-                    self.bindings.remove(&key(binding));
-                }
-            }
+            self.unbind(lease, binding);
         }
         for range in ranges {
             self.ranges.remove(&range.0);
@@ -56,17 +87,26 @@ impl Holders {
     pub fn find(&self, to: &Binding) -> Option<u64> {
         let port = to.address.port();
         let bound = self.bindings.get(&key(to)).into_iter().flatten();
+        let bound = bound.filter(|holder| !holder.is_closed);
         let covered = |holder: &&Holder| covers(holder.binding.address.ip(), to.address.ip());
         let bound = (bound.clone().find(|holder| holder.binding == *to))
             .or_else(|| bound.clone().find(covered));
-        let in_range = || {
-            let (_, &(last, lease)) = self.ranges.range(..=port).next_back()?;
-            (port <= last).then_some(lease)
-        };
-        bound.map(|holder| holder.lease).or_else(in_range)
+        bound.map_or_else(|| self.in_range(port), |holder| Some(holder.lease))
     }
 
-    /// The other leases that have the same port, at other addresses.
+    /// The lease that has this port for sockets that name none.
+    fn in_range(&self, port: u16) -> Option<u64> {
+        let (_, &(last, lease)) = self.ranges.range(..=port).next_back()?;
+        (port <= last).then_some(lease)
+    }
+
+    /// Whether a lease is not the only one that may have a port, at whatever address.
+    pub fn is_shared(&self, lease: u64, binding: &Binding) -> bool {
+        let mut all = self.bindings.get(&key(binding)).into_iter().flatten();
+        all.any(|holder| holder.lease != lease || holder.shares && holder.binding == *binding)
+    }
+
+    /// The other leases that have the same port, at whatever address.
     pub fn rivals(&self, lease: u64, binding: &Binding) -> impl Iterator<Item = u64> {
         let all = self.bindings.get(&key(binding)).into_iter().flatten();
         all.map(|holder| holder.lease)
@@ -91,14 +131,19 @@ mod tests {
         let one = [tcp("0.0.0.0:80"), tcp("0.0.0.0:80"), tcp("[::]:81")];
         let two = [tcp("10.0.0.2:80")];
         let ranges = [PortRange(40_000, 40_015), PortRange(50_000, 50_000)];
-        holders.add(1, &one, &ranges[..1]);
-        holders.add(2, &two, &ranges[1..]);
+        for (lease, bindings) in [(1, &one[..]), (2, &two[..])] {
+            let bindings = bindings.iter();
+            bindings.for_each(|&binding| holders.bind(lease, binding, false));
+        }
+        holders.add_ranges(1, &ranges[..1]);
+        holders.add_ranges(2, &ranges[1..]);
+        holders.bind(1, tcp("0.0.0.0:40001"), false); // it has it anyway
         let all = [
             ("10.0.0.2:80", Some(2)),
             ("10.0.0.3:80", Some(1)),
             ("[fd00::1]:80", None),
             ("[fd00::1]:81", Some(1)),
-            ("10.0.0.3:81", Some(1)),
+            ("10.0.0.3:81", None),
             ("10.0.0.3:40000", Some(1)),
             ("10.0.0.3:40015", Some(1)),
             ("10.0.0.3:40016", None),

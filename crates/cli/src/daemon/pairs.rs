@@ -127,7 +127,7 @@ impl Pairs {
     fn ports_of<L: Lease>(&self, lease: &L) -> PeerPorts {
         let number = lease.number();
         let (bindings, ranges) = lease.ports();
-        let is_shared = |binding: &Binding| self.holders.rivals(number, binding).next().is_some();
+        let is_shared = |binding: &Binding| self.holders.is_shared(number, binding);
         let (shared, bindings) = bindings.into_iter().partition(is_shared);
         PeerPorts {
             bindings,
@@ -136,21 +136,53 @@ impl Pairs {
         }
     }
 
-    /// A lease has come, or has ports that it had not: those that have a short cut to it hear of them.
+    /// A lease has come, or has more ports for sockets that name none: those that have a short cut to it hear of them.
     pub fn gained<L: Lease>(
         &mut self,
         connections: &[Connection<L>],
         lease: u64,
-        bindings: &[Binding],
         ranges: &[PortRange],
     ) {
-        self.holders.add(lease, bindings, ranges);
-        let mut changed = vec![lease];
-        for binding in bindings {
-            // They have had it alone so far.
-            changed.extend(self.holders.rivals(lease, binding));
-        }
-        for number in changed {
+        self.holders.add_ranges(lease, ranges);
+        self.announce(connections, lease);
+    }
+
+    /// A lease has a port, which it shares with others or not.
+    pub fn bound<L: Lease>(
+        &mut self,
+        connections: &[Connection<L>],
+        (lease, binding): (u64, &Binding),
+        shares: bool,
+    ) {
+        self.holders.bind(lease, *binding, shares);
+        self.changed(connections, lease, binding);
+    }
+
+    /// Nothing new comes to a port of a lease. Its connections go on as before: by the short cut, as long as no other lease has it.
+    pub fn closed(&mut self, lease: u64, binding: &Binding) {
+        self.holders.close(lease, binding);
+    }
+
+    /// A lease has a port no more.
+    pub fn unbound<L: Lease>(
+        &mut self,
+        connections: &[Connection<L>],
+        lease: u64,
+        binding: &Binding,
+    ) {
+        self.holders.unbind(lease, binding);
+        self.changed(connections, lease, binding);
+    }
+
+    /// The other leases that have the same port, at whatever address.
+    pub fn rivals(&self, lease: u64, binding: &Binding) -> Vec<u64> {
+        self.holders.rivals(lease, binding).collect()
+    }
+
+    /// Tells of a port whose holders have changed: others have, or had, it alone.
+    fn changed<L: Lease>(&mut self, connections: &[Connection<L>], lease: u64, binding: &Binding) {
+        let rivals = self.rivals(lease, binding);
+        for number in [lease].into_iter().chain(rivals) {
             self.announce(connections, number);
         }
     }

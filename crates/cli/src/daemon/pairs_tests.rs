@@ -68,7 +68,7 @@ fn at(address: &str) -> Binding {
 }
 
 fn bind_at(address: &str) -> Request {
-    Request::Bind(at(address))
+    Request::Bind(at(address), Reuse::default())
 }
 
 const SERVED: &str = "10.77.0.2:8080";
@@ -161,6 +161,80 @@ fn a_port_that_two_leases_have_is_said_to_be_shared() {
     assert_eq!(client.meets().0.ports.shared, [at("10.77.0.3:8080")]);
     assert_eq!(third.meets().0.ports.ranges, [client.range()]);
     assert!(server.hear().is_none());
+}
+
+/// What another lease may have, too, goes by the lender from the beginning: it has to know the connections by then.
+#[test]
+fn a_port_that_others_may_have_is_shared_before_they_do() {
+    let (mut scene, server, client) = met("pair-reuse");
+    let reuse = Reuse {
+        address: false,
+        port: true,
+    };
+    let shared = Request::Bind(at("10.77.0.2:81"), reuse);
+    assert_eq!(scene.ask(&server.client, &shared), Some(Answer::Done));
+    let ports = client.ports();
+    assert_eq!(
+        (ports.bindings, ports.shared),
+        (vec![at(SERVED)], vec![at("10.77.0.2:81")])
+    );
+}
+
+#[test]
+fn a_closed_port_is_its_leases_until_another_one_has_it() {
+    let (mut scene, server, client) = met("pair-closed");
+    let say = |scene: &mut Scene, request: &Request| {
+        assert_eq!(scene.ask(&server.client, request), None, "no answer");
+    };
+    say(&mut scene, &Request::Close(at(SERVED), Vec::new()));
+    assert!(client.hear().is_none());
+    let next = Holder::new(&mut scene);
+    assert_eq!(
+        scene.ask(&next.client, &bind_at(SERVED)),
+        Some(Answer::Done)
+    );
+    let ports = client.ports();
+    assert_eq!(
+        (ports.bindings, ports.shared),
+        (Vec::new(), vec![at(SERVED)])
+    );
+    // What is new is for the next one, which gets the port alone when the first one has no connections any more.
+    client.wish(&mut scene, at(SERVED));
+    assert_eq!(client.meets().0.ports.shared, [at(SERVED)]);
+    say(&mut scene, &Request::Return(at(SERVED)));
+    let first = client.ports();
+    assert_eq!((first.bindings, first.shared), (Vec::new(), Vec::new()));
+    assert_eq!(client.ports().bindings, [at(SERVED)]);
+    // What was not its own comes back as often as it likes.
+    say(&mut scene, &Request::Return(at(SERVED)));
+    say(&mut scene, &Request::Close(at(SERVED), Vec::new()));
+    assert_eq!(scene.count(), (3, 3));
+}
+
+/// A program that closes its socket and tells another one finds the port free, in whichever order their words are read.
+#[test]
+fn a_port_that_was_given_back_is_free_at_once() {
+    let mut scene = Scene::new("returned", Limits::default());
+    let (one, two) = (scene.attached(0), scene.attached(0));
+    assert_eq!(
+        scene.ask(&one, &bind_at("10.77.0.2:8000")),
+        Some(Answer::Done)
+    );
+    let ask = |scene: &mut Scene| scene.ask(&two, &bind_at("10.77.0.2:8000"));
+    assert_eq!(errno(ask(&mut scene)), libc::EADDRINUSE);
+    let before = [
+        Request::Close(at("10.77.0.2:9"), Vec::new()),
+        Request::Return(at("10.77.0.2:8000")),
+        Request::MorePorts,
+    ];
+    for request in &before {
+        one.say(&serde_json::to_vec(request).unwrap()).unwrap();
+    }
+    // The last client is served first.
+    assert_eq!(ask(&mut scene), Some(Answer::Done));
+    assert!(scene.turn().is_continue());
+    let heard = one.hear().map(|(answer, _)| answer);
+    assert!(matches!(heard, Some(Answer::Ports(_))), "{heard:?}");
 }
 
 /// The peers of its connections are told last: what they answer does not go by a short cut that nothing reads any more.

@@ -3,13 +3,14 @@
 use std::{
     io::{self, IoSlice},
     mem::MaybeUninit,
+    net::SocketAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
 };
 
 use netchan::{
     PairEnd,
-    link::lease::{Answer, Binding, FILES, MESSAGE_MAX, PortRange, Request, Terms, VERSION},
+    link::lease::{Answer, Binding, FILES, MESSAGE_MAX, PortRange, Request, Reuse, Terms, VERSION},
 };
 use rustix::{
     io::Errno,
@@ -28,11 +29,11 @@ pub trait Lender: Send + 'static {
     /// What it lends.
     type Lease: Lease;
 
-    /// Lends a part of a link.
+    /// Lends a part of a link to a program, of a `user`.
     ///
     /// # Errors
     /// Why not.
-    fn lend(&self, link: &str, holder: &str) -> io::Result<Self::Lease>;
+    fn lend(&self, link: &str, holder: &str, user: u32) -> io::Result<Self::Lease>;
 
     /// The process at the other end of `socket`.
     ///
@@ -54,7 +55,11 @@ pub trait Lease: Send {
     /// What it gets with that.
     fn files(&self) -> [BorrowedFd<'_>; FILES];
     /// A port; an errno.
-    fn bind(&self, binding: Binding) -> Result<(), i32>;
+    fn bind(&self, binding: Binding, reuse: Reuse) -> Result<(), i32>;
+    /// Nothing new is to come to a port; these connections stay there, too.
+    fn close(&self, binding: Binding, others: &[(SocketAddr, SocketAddr)]);
+    /// A port goes back.
+    fn give_back(&self, binding: Binding);
     /// The packets of an IP protocol number; an errno.
     fn packets(&self, protocol: u8) -> Result<(), i32>;
     /// More ports for sockets that name none; an errno.
@@ -155,7 +160,7 @@ impl Refusal {
     }
 }
 
-/// Does what is asked for, if it may be.
+/// Does what is asked for, if it may be. `None`: there is no answer to it.
 ///
 /// # Errors
 /// Why not.
@@ -163,48 +168,57 @@ pub fn answer<L: Lender>(
     lender: &L,
     rules: &Rules,
     connection: &mut Connection<L::Lease>,
-    request: Request,
-) -> Result<Answer, Refusal> {
+    request: &Request,
+) -> Result<Option<Answer>, Refusal> {
     let Some(lease) = &connection.lease else {
         let Request::Attach { version, link, .. } = request else {
             return Err(Refusal::nonsense("the first request is for a lease"));
         };
-        if version != VERSION {
+        if *version != VERSION {
             let why =
                 format!("version {version} of leases is asked for; this daemon speaks {VERSION}");
             return Err(Refusal::of(Kind::Lease, libc::EPROTONOSUPPORT, why).and_end());
         }
-        let lent = lender.lend(&link, &connection.name);
+        let lent = lender.lend(link, &connection.name, connection.peer.user);
         let lease =
             lent.map_err(|e| Refusal::of(Kind::Lease, errno(&e), e.to_string()).and_end())?;
         let terms = lease.terms();
         connection.lease = Some(lease);
-        return Ok(Answer::Terms(Box::new(terms)));
+        return Ok(Some(Answer::Terms(Box::new(terms))));
     };
-    match request {
+    let answer = match request {
         Request::Attach { .. } => {
             let why = "this connection has a lease already";
-            Err(Refusal::of(Kind::Lease, libc::EISCONN, why))
+            return Err(Refusal::of(Kind::Lease, libc::EISCONN, why));
         }
-        Request::Terms => Ok(Answer::Terms(Box::new(lease.terms()))),
-        Request::Bind(binding) => {
-            may_bind(lender, rules, &connection.peer, &binding)?;
-            let bound = lease.bind(binding);
+        Request::Terms => Answer::Terms(Box::new(lease.terms())),
+        Request::Bind(binding, reuse) => {
+            may_bind(lender, rules, &connection.peer, binding)?;
+            let bound = lease.bind(*binding, *reuse);
             bound.map_err(|errno| Refusal::system(Kind::Port, errno))?;
-            Ok(Answer::Done)
+            Answer::Done
+        }
+        Request::Close(binding, others) => {
+            lease.close(*binding, others);
+            return Ok(None);
+        }
+        Request::Return(binding) => {
+            lease.give_back(*binding);
+            return Ok(None);
         }
         Request::Packets(protocol) => {
-            may_have_packets(lender, rules, &connection.peer, protocol)?;
-            let given = lease.packets(protocol);
+            may_have_packets(lender, rules, &connection.peer, *protocol)?;
+            let given = lease.packets(*protocol);
             given.map_err(|errno| Refusal::system(Kind::Port, errno))?;
-            Ok(Answer::Done)
+            Answer::Done
         }
         Request::MorePorts => {
             let more = lease.more_ports();
-            more.map(Answer::Ports)
-                .map_err(|errno| Refusal::system(Kind::Port, errno))
+            let more = more.map_err(|errno| Refusal::system(Kind::Port, errno))?;
+            Answer::Ports(more)
         }
-    }
+    };
+    Ok(Some(answer))
 }
 
 /// Whether the rules give the port.

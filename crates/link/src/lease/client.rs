@@ -1,7 +1,7 @@
 //! The far side's end of the socket: what it asks, what was granted, and what it makes of a lender that is silent or says nonsense.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     env,
     ffi::OsString,
     io::{self, ErrorKind, IoSliceMut},
@@ -34,7 +34,7 @@ use rustix::{
 use super::{
     Lease, PipeTable,
     terms::{
-        Answer, Binding, FILES, LIST_MAX, MESSAGE_MAX, PortRange, Request, Terms, Transport,
+        Answer, Binding, FILES, FLOWS_MAX, LIST_MAX, MESSAGE_MAX, PortRange, Request, Reuse, Terms,
         VERSION,
     },
 };
@@ -207,6 +207,13 @@ impl Client {
         self.exchange(request).map(|(answer, _)| answer)
     }
 
+    /// Says what is not answered, at once or not at all. Whether it went.
+    fn tell(&self, request: &Request) -> bool {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let text = serde_json::to_vec(request);
+        text.is_ok_and(|text| send(&self.socket, &text, flags).is_ok())
+    }
+
     fn exchange(&self, request: &Request) -> io::Result<(Answer, Vec<OwnedFd>)> {
         let text = serde_json::to_vec(request)?;
         if text.len() > MESSAGE_MAX {
@@ -368,6 +375,25 @@ fn refusal(answer: io::Result<Answer>) -> i32 {
     }
 }
 
+/// What a lease was granted.
+#[derive(Debug, Default)]
+struct Granted {
+    /// What is its own until it ends.
+    for_good: HashSet<Request>,
+    ports: HashMap<Binding, Granting>,
+}
+
+/// A port that was granted.
+#[derive(Debug)]
+struct Granting {
+    /// With which other applications' sockets it may be shared, as the lender knows it.
+    reuse: Reuse,
+    /// How many sockets have it.
+    sockets: usize,
+    /// The lender was told that nothing new is to come.
+    is_closed: bool,
+}
+
 /// A lease as the stack asks it. It lasts as long as this.
 #[derive(Debug)]
 pub(super) struct Leased {
@@ -375,7 +401,7 @@ pub(super) struct Leased {
     addresses: Vec<Address>,
     ports: Mutex<Vec<PortRange>>,
     /// What was granted; held while more is asked for.
-    granted: Mutex<HashSet<Request>>,
+    granted: Mutex<Granted>,
     pub(super) pipes: Arc<PipeTable>,
 }
 
@@ -390,7 +416,7 @@ impl Leased {
             client,
             addresses,
             ports: mutex(&locks::LEASE_PORTS, ports),
-            granted: mutex(&locks::LEASE, HashSet::new()),
+            granted: mutex(&locks::LEASE, Granted::default()),
             pipes: PipeTable::new(),
         }
     }
@@ -398,12 +424,12 @@ impl Leased {
     /// Asks for what is the lease's until it ends.
     fn ask_once(&self, request: Request) -> Result<(), i32> {
         let mut granted = self.granted.lock();
-        if granted.contains(&request) {
+        if granted.for_good.contains(&request) {
             return Ok(());
         }
         match self.client.ask(&request) {
             Ok(Answer::Done) => {
-                granted.insert(request);
+                granted.for_good.insert(request);
                 Ok(())
             }
             answer => Err(refusal(answer)),
@@ -422,8 +448,77 @@ impl Lease for Leased {
         self.addresses.clone()
     }
 
-    fn bind(&self, transport: Transport, address: SocketAddr) -> Result<(), i32> {
-        self.ask_once(Request::Bind(Binding { transport, address }))
+    fn bind(&self, binding: Binding, reuse: Reuse) -> Result<(), i32> {
+        let mut granted = self.granted.lock();
+        if let Some(port) = granted.ports.get_mut(&binding)
+            && port.reuse == reuse
+            && !port.is_closed
+        {
+            port.sockets += 1;
+            return Ok(());
+        }
+        match self.client.ask(&Request::Bind(binding, reuse)) {
+            Ok(Answer::Done) => {}
+            answer => return Err(refusal(answer)),
+        }
+        let port = granted.ports.entry(binding).or_insert(Granting {
+            reuse,
+            sockets: 0,
+            is_closed: false,
+        });
+        (port.reuse, port.is_closed) = (reuse, false);
+        port.sockets += 1;
+        Ok(())
+    }
+
+    fn unbind(&self, binding: Binding) -> bool {
+        let mut granted = self.granted.lock();
+        let Some(port) = granted.ports.get_mut(&binding) else {
+            return false;
+        };
+        port.sockets = port.sockets.saturating_sub(1);
+        port.sockets == 0
+    }
+
+    fn close(&self, binding: Binding, connections: &[(SocketAddr, SocketAddr)]) {
+        let mut granted = self.granted.lock();
+        let Some(port) = granted.ports.get_mut(&binding) else {
+            return;
+        };
+        if port.sockets > 0 || port.is_closed {
+            return;
+        }
+        let mut parts = connections.chunks(FLOWS_MAX);
+        let mut part = parts.next().unwrap_or_default();
+        loop {
+            if !self.client.tell(&Request::Close(binding, part.to_vec())) {
+                return; // it is tried again
+            }
+            port.is_closed = true;
+            let Some(next) = parts.next() else {
+                return;
+            };
+            part = next;
+        }
+    }
+
+    fn give_back(&self, binding: Binding) {
+        let mut granted = self.granted.lock();
+        let has_none = |port: &Granting| port.sockets == 0;
+        if granted.ports.get(&binding).is_some_and(has_none)
+            && self.client.tell(&Request::Return(binding))
+        {
+            granted.ports.remove(&binding);
+        }
+    }
+
+    fn unbound(&self) -> Vec<(Binding, bool)> {
+        let granted = self.granted.lock();
+        let ports = granted.ports.iter();
+        ports
+            .filter(|(_, port)| port.sockets == 0)
+            .map(|(binding, port)| (*binding, port.is_closed))
+            .collect()
     }
 
     fn packets(&self, protocol: u8) -> Result<(), i32> {

@@ -21,6 +21,11 @@ impl Holding {
         self.bindings.insert(*binding);
     }
 
+    /// It has it no more.
+    pub fn unbind(&mut self, binding: &Binding) {
+        self.bindings.remove(binding);
+    }
+
     /// It has these ports.
     pub fn add_ports(&mut self, ports: PortRange) {
         self.ranges.push(ports);
@@ -38,18 +43,20 @@ impl Holding {
             let address = SocketAddr::new(ip, port);
             self.bindings.contains(&Binding { transport, address })
         };
-        let wildcards = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-        let mut bound = wildcards.into_iter().filter(|bound| covers(*bound, ip));
-        is_bound(ip) || bound.any(is_bound)
+        is_bound(ip) || is_bound(wildcard(ip))
     }
 }
 
 /// Whether a binding at `bound` takes what is for `address`.
 #[must_use]
 pub fn covers(bound: IpAddr, address: IpAddr) -> bool {
-    match bound {
-        IpAddr::V4(ip) if ip.is_unspecified() => address.is_ipv4(),
-        IpAddr::V6(ip) if ip.is_unspecified() => true,
-        exact => exact == address,
+    bound == address || bound == wildcard(address)
+}
+
+/// The unspecified address of an address's family.
+const fn wildcard(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     }
 }

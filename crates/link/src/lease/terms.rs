@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::Segmentation;
 
 /// The version of all of this.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Descriptors that come with [`Answer::Terms`] to [`Request::Attach`], in this order: the slab of packets to the application, that of packets from it,
 /// the edge's memory, the edge's socket, the socket of [`News`].
@@ -55,11 +55,29 @@ pub enum Request {
     /// The terms once more, for a program that goes on with an inherited lease. Answer: [`Answer::Terms`] without descriptors.
     Terms,
     /// A port. Answer: [`Answer::Done`].
-    Bind(Binding),
+    Bind(Binding, Reuse),
+    /// No socket is bound there any more, and nothing new is to come. Of connections that live on, these are with other applications of the lender's: their
+    /// packets may not have passed it; at most [`FLOWS_MAX`]. There is no answer.
+    Close(Binding, Vec<(SocketAddr, SocketAddr)>),
+    /// None of its connections is left either: others may have the port. There is no answer.
+    Return(Binding),
     /// More ports for sockets that name none. Answer: [`Answer::Ports`], the added ones.
     MorePorts,
     /// The packets of an IP protocol number that has no ports, in IPv4 and in IPv6. Answer: [`Answer::Done`].
     Packets(u8),
+}
+
+/// Most connections in one [`Request::Close`]: a message holds more, however long their addresses are.
+pub const FLOWS_MAX: usize = 128;
+
+/// With which sockets of other applications a port may be shared: as those of a kernel, by SO_REUSEADDR and SO_REUSEPORT.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reuse {
+    /// SO_REUSEADDR.
+    pub address: bool,
+    /// SO_REUSEPORT: with those of the same user.
+    pub port: bool,
 }
 
 /// A port that is asked for.
@@ -68,7 +86,7 @@ pub enum Request {
 pub struct Binding {
     /// Of which protocol.
     pub transport: Transport,
-    /// At which address; unspecified: at all of its family (of IPv6: of both). The port is not 0.
+    /// At which address; unspecified: at all of its family. The port is not 0.
     pub address: SocketAddr,
 }
 
@@ -174,7 +192,7 @@ pub struct PeerTerms {
 pub struct PeerPorts {
     /// Those that it asked for, and has alone.
     pub bindings: Vec<Binding>,
-    /// Those that other leases have, too, at other addresses: they are sent to by the lender.
+    /// Those that other leases have, too, or may have: they are sent to by the lender.
     pub shared: Vec<Binding>,
     /// Of all protocols, at all addresses.
     pub ranges: Vec<PortRange>,

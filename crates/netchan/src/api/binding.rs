@@ -23,6 +23,19 @@ pub struct BindRequest {
     pub device: Option<u8>,
     /// The number of the lease that it is for: its other bindings do not stand against it, which is for its application to say.
     pub lease: Option<u64>,
+    /// The user whose lease that is: as Linux, sockets share a port by SO_REUSEPORT with those of their own user only.
+    pub user: Option<u32>,
+}
+
+/// A port that bind(2) named, and that is bound no more.
+#[derive(Clone, Copy, Debug)]
+pub struct Released {
+    /// Of the socket.
+    pub kind: Kind,
+    /// As it was named.
+    pub address: SocketAddr,
+    /// An IPv6 wildcard that left IPv4 alone.
+    pub v6_only: bool,
 }
 
 impl BindRequest {
@@ -61,6 +74,4 @@ pub enum PortChange {
     Device(Option<u8>),
     /// It has another address from now on: a connected socket that of its connection, as in Linux, where others may be bound beside it.
     Address(IpAddr),
-    /// It ends.
-    Release,
 }

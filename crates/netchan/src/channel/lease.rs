@@ -36,7 +36,7 @@ use crate::{
     limits,
     link::{
         IP_MAX,
-        lease::{Binding, FILES, PortRange, Transport},
+        lease::{Binding, FILES, PortRange, Reuse, Transport},
     },
     locks,
     packet::{HEADROOM, Packet},
@@ -105,33 +105,52 @@ impl LeaseCore {
 /// The ports that a lease has.
 #[derive(Debug, Default)]
 pub struct LeasePorts {
-    /// Those that it asked for, with the directory's ids.
-    pub bindings: Vec<(u64, Binding)>,
+    /// Those that it asked for.
+    pub bindings: Vec<LeasedPort>,
     /// Those of sockets that name none, of all protocols.
     pub ranges: Vec<PortRange>,
     /// IP protocol numbers of which it has all packets.
     pub protocols: Vec<u8>,
 }
 
+/// A port that a lease asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct LeasedPort {
+    /// The directory's.
+    pub id: u64,
+    /// What it is.
+    pub binding: Binding,
+    /// With which others it may be shared.
+    pub reuse: Reuse,
+    /// Nothing new comes to it, until the last of its connections has ended.
+    pub is_closed: bool,
+}
+
 impl LeasePorts {
-    /// Whether it has this one.
-    pub fn has(&self, binding: &Binding) -> bool {
-        let port = binding.address.port();
+    /// Where it has this one, if it asked for it.
+    pub fn place(&self, binding: &Binding) -> Option<usize> {
+        let mut all = self.bindings.iter();
+        all.position(|there| there.binding == *binding)
+    }
+
+    /// Whether it is one of those of sockets that name none.
+    pub fn is_in_range(&self, port: u16) -> bool {
         let mut ranges = self.ranges.iter();
-        self.bindings.iter().any(|(_, there)| there == binding)
-            || ranges.any(|range| (range.0..=range.1).contains(&port))
+        ranges.any(|range| (range.0..=range.1).contains(&port))
     }
 }
 
 impl fmt::Display for LeasePorts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (_, Binding { transport, address }) in &self.bindings {
-            let transport = match transport {
+        for port in &self.bindings {
+            let address = port.binding.address;
+            let transport = match port.binding.transport {
                 Transport::Tcp => "tcp",
                 Transport::Udp => "udp",
                 Transport::Ping => "ping",
             };
-            write!(f, "{transport} {address}, ")?;
+            let closed = if port.is_closed { " (closed)" } else { "" };
+            write!(f, "{transport} {address}{closed}, ")?;
         }
         for protocol in &self.protocols {
             write!(f, "ip {protocol}, ")?;

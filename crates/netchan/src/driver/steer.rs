@@ -265,11 +265,22 @@ impl Steer {
         (meta.protocol, meta.flow, meta.interface, meta.to_group) =
             (protocol, short(hash), self.interface, Flag::NO);
         meta.upper = 20;
-        let [p0, p1, ..] = ports.to_le_bytes();
+        let [p0, p1, r0, r1] = ports.to_le_bytes();
         let port = u16::from_be_bytes([p0, p1]);
         if let Some(leases) = &self.leases {
-            let [.., d0, d1, d2, d3] = ends.to_le_bytes();
-            if let Some(end) = leases.find(protocol, [d0, d1, d2, d3].into(), port) {
+            let [s0, s1, s2, s3, d0, d1, d2, d3] = ends.to_le_bytes();
+            let local = [d0, d1, d2, d3].into();
+            let flow = || {
+                let key = FlowKey {
+                    local,
+                    remote: [s0, s1, s2, s3].into(),
+                    local_port: port,
+                    remote_port: u16::from_be_bytes([r0, r1]),
+                    protocol,
+                };
+                (key, hash)
+            };
+            if let Some(end) = leases.find((protocol, local, port), flow) {
                 return Some(Verdict::Lease(end));
             }
         }
@@ -396,16 +407,17 @@ impl Steer {
         };
         let hash = host.flow_hash.hash(&key);
         packet.meta.flow = short(hash);
-        if let Some(end) = self.lease_of(&key) {
+        if let Some(end) = self.lease_of(&key, hash) {
             return Ok(Verdict::Lease(end));
         }
         Ok(self.verdict(host, hash, key.protocol, key.local_port))
     }
 
-    /// The end of the lease that a flow is of.
+    /// The end of the lease that a flow, with this hash, is of.
     #[inline]
-    pub fn lease_of(&self, key: &FlowKey) -> Option<usize> {
-        (self.leases.as_ref()?).find(key.protocol, key.local, key.local_port)
+    pub fn lease_of(&self, key: &FlowKey, hash: u64) -> Option<usize> {
+        let port = (key.protocol, key.local, key.local_port);
+        (self.leases.as_ref()?).find(port, || (*key, hash))
     }
 
     /// Where a flow's packet goes: at once where that takes no memory but the packet's.

@@ -2,10 +2,12 @@
 
 use std::{
     fmt, io,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::{AsFd, BorrowedFd},
     sync::Arc,
 };
+
+use proto::wire::ipv4::Protocol;
 
 use super::Net;
 use crate::{
@@ -13,10 +15,11 @@ use crate::{
         Kind,
         binding::{BindRequest, PortChange},
     },
-    channel::{LeaseCore, LeaseFiles, PacketProtocol, PairEnd},
+    channel::{LeaseCore, LeaseFiles, LeasedPort, PacketProtocol, PairEnd},
     errno::invalid,
+    flow::FlowKey,
     limits,
-    link::lease::{Binding, FILES, PortRange, Terms, Transport, VERSION},
+    link::lease::{Binding, FILES, PortRange, Reuse, Terms, Transport, VERSION, covers},
 };
 
 /// A part of a link that is lent to an application: packets of the ports that it has go to it, and what it sends is checked and goes out by the link.
@@ -26,6 +29,7 @@ use crate::{
 pub struct Lent {
     net: Net,
     link: usize,
+    user: u32,
     core: Arc<LeaseCore>,
     files: LeaseFiles,
 }
@@ -40,21 +44,22 @@ impl fmt::Debug for Lent {
 }
 
 impl Net {
-    /// Lends a part of the link named `link` (as `netchan show` has it; empty: the only one) to `holder`, which people read. It has a few ports for sockets
-    /// that name none, and gets others by [`Lent::bind`].
+    /// Lends a part of the link named `link` (as `netchan show` has it; empty: the only one) to `holder`, which people read, of a `user`. It has a few ports for
+    /// sockets that name none, and gets others by [`Lent::bind`].
     ///
     /// Threads that wait for sockets of this process no longer poll the links, from the first lease on: the links' threads do.
     ///
     /// # Errors
     /// `InvalidInput`: no such link, or there are several and none is named; EOPNOTSUPP: the link has several queues; EMFILE: 4,096 leases;
     /// EADDRNOTAVAIL: no ports are left; the system's.
-    pub fn lend(&self, link: &str, holder: &str) -> io::Result<Lent> {
+    pub fn lend(&self, link: &str, holder: &str, user: u32) -> io::Result<Lent> {
         let link = self.lent_link(link)?;
         let stack = self.stack();
         let (core, files) = stack.open_lease(link, holder.to_owned())?;
         let lent = Lent {
             net: self.clone(),
             link,
+            user,
             core,
             files,
         };
@@ -119,7 +124,7 @@ impl Lent {
     /// The ports that it asked for, and those of sockets that name none.
     pub fn ports(&self) -> (Vec<Binding>, Vec<PortRange>) {
         let ports = self.core.ports.lock();
-        let bindings = ports.bindings.iter().map(|(_, binding)| *binding);
+        let bindings = ports.bindings.iter().map(|port| port.binding);
         (bindings.collect(), ports.ranges.clone())
     }
 
@@ -138,11 +143,12 @@ impl Lent {
         Ok(ends)
     }
 
-    /// Gives the application a port, until the lease ends.
+    /// Gives the application a port, until it [gives it back](Self::give_back) or the lease ends. `reuse` says with which others it may share it, as a kernel's
+    /// sockets do; of the TCP connections that several leases share a port for, each stays where it began. Again: so from now on.
     ///
     /// # Errors
     /// An errno. EINVAL: port 0; EADDRNOTAVAIL: no address of this host's; EADDRINUSE; ENOBUFS: it has 1,024.
-    pub fn bind(&self, binding: Binding) -> Result<(), i32> {
+    pub fn bind(&self, binding: Binding, reuse: Reuse) -> Result<(), i32> {
         let address = binding.address;
         let ip = address.ip().to_canonical();
         if address.port() == 0 {
@@ -153,15 +159,17 @@ impl Lent {
         if !is_ours(ip) || ip.is_loopback() {
             return Err(libc::EADDRNOTAVAIL);
         }
-        let binding = Binding {
-            address: (ip, address.port()).into(),
-            ..binding
-        };
+        let binding = canonical(binding);
         let mut ports = self.core.ports.lock();
-        if ports.has(&binding) {
+        let place = ports.place(&binding);
+        let has_it = |&place: &usize| {
+            let port = &ports.bindings[place];
+            port.reuse == reuse && !port.is_closed
+        };
+        if place.filter(has_it).is_some() || ports.is_in_range(address.port()) {
             return Ok(());
         }
-        if ports.bindings.len() >= limits::LEASE_BINDINGS {
+        if place.is_none() && ports.bindings.len() >= limits::LEASE_BINDINGS {
             return Err(libc::ENOBUFS);
         }
         let kind = match binding.transport {
@@ -172,17 +180,81 @@ impl Lent {
         let (id, _) = stack.bind(BindRequest {
             kind,
             address: binding.address,
-            v6_only: false,
-            mapped: false,
-            reuse_address: false,
-            reuse_port: false,
+            v6_only: true, // the other family is a binding of its own
+            mapped: true,
+            // Ping sockets say it from their beginning, as Linux's do, and would take each other's replies.
+            reuse_address: reuse.address && binding.transport != Transport::Ping,
+            reuse_port: reuse.port,
             device: None,
             lease: Some(self.core.number),
+            user: Some(self.user),
         })?;
-        ports.bindings.push((id, binding));
+        let port = LeasedPort {
+            id,
+            binding,
+            reuse,
+            is_closed: false,
+        };
+        match place {
+            Some(place) => {
+                let before = std::mem::replace(&mut ports.bindings[place], port);
+                stack.control.directory.release(before.id);
+            }
+            None => ports.bindings.push(port),
+        }
         drop(ports);
-        stack.bind_lease(self.link, self.core.number, &binding);
+        stack.bind_lease(self.link, self.core.number, &binding, reuse);
         Ok(())
+    }
+
+    /// Nothing new is to come to a port that the application has. Its TCP connections there stay its own, until it gives the port back; `others` are those
+    /// that have not passed the lender, our end and the peer's. Again: there are these, too. Of a port that it has not, nothing.
+    pub fn close(&self, binding: Binding, others: &[(SocketAddr, SocketAddr)]) {
+        let binding = canonical(binding);
+        let stack = self.net.stack();
+        let mut ports = self.core.ports.lock();
+        let Some(place) = ports.place(&binding) else {
+            return;
+        };
+        let port = &mut ports.bindings[place];
+        let was_closed = std::mem::replace(&mut port.is_closed, true);
+        let id = port.id;
+        drop(ports);
+        if !was_closed {
+            (stack.control.directory).change(id, PortChange::StopListening);
+            stack.close_leased_port(self.link, self.core.number, &binding);
+        }
+        if binding.transport != Transport::Tcp {
+            return;
+        }
+        let (at, port) = (binding.address.ip(), binding.address.port());
+        let is_there = |local: &SocketAddr| local.port() == port && covers(at, local.ip());
+        let flows = others.iter().filter(|(local, _)| is_there(local));
+        let flows: Vec<_> = flows
+            .map(|(local, remote)| FlowKey {
+                local: local.ip(),
+                remote: remote.ip(),
+                local_port: port,
+                remote_port: remote.port(),
+                protocol: Protocol::TCP,
+            })
+            .collect();
+        stack.pin_leased(self.link, self.core.number, &binding, &flows);
+    }
+
+    /// The application has a port no more, nor connections there. Of one that it has not, nothing.
+    pub fn give_back(&self, binding: Binding) {
+        let binding = canonical(binding);
+        let stack = self.net.stack();
+        let mut ports = self.core.ports.lock();
+        let Some(place) = ports.place(&binding) else {
+            return;
+        };
+        let port = ports.bindings.swap_remove(place);
+        drop(ports);
+        // First what comes: then others may have it.
+        stack.unbind_lease(self.link, self.core.number, &binding);
+        stack.control.directory.release(port.id);
     }
 
     /// Gives the application the packets of an IP protocol number, to its address and from it, until the lease ends.
@@ -236,9 +308,18 @@ impl Drop for Lent {
         let stack = self.net.stack();
         stack.close_lease(self.link, &self.core);
         let ports = std::mem::take(&mut *self.core.ports.lock());
-        for (id, _) in ports.bindings {
-            stack.control.directory.change(id, PortChange::Release);
+        for port in ports.bindings {
+            stack.control.directory.release(port.id);
         }
         stack.control.directory.take_back(&ports.ranges);
+    }
+}
+
+/// An IPv4 address is one, however it is written.
+fn canonical(binding: Binding) -> Binding {
+    let address = binding.address;
+    Binding {
+        address: (address.ip().to_canonical(), address.port()).into(),
+        ..binding
     }
 }

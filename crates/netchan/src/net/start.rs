@@ -43,7 +43,7 @@ use crate::{
     regime::{Layout, Regime},
     stack::{
         Stack,
-        control_plane::{ControlPlane, Lending},
+        control_plane::{Borrowed, ControlPlane, Lending},
         directory::Directory,
         driver_side::{DriverSide, Lane},
         leased::ephemeral_ports,
@@ -108,7 +108,7 @@ impl Builder {
             modules: registry,
             packet_channels: mutex(&locks::PACKET_CHANNELS, Vec::new()),
             lent: mutex(&locks::LENT, Lending::default()),
-            leases: mutex(&locks::BORROWED, leases),
+            leases: Borrowed::new(leases),
             counters: parts.counters,
             started: now,
             threads: mutex(&locks::THREADS, Vec::new()),

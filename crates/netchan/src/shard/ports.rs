@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::Shard;
-use crate::api::binding::BindRequest;
+use crate::{api::binding::BindRequest, flow::FlowKey};
 
 /// What a connection's socket said of sharing its port, in a byte: SO_REUSEADDR, SO_REUSEPORT and IPV6_V6ONLY.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,6 +104,18 @@ impl Ports {
 }
 
 impl Shard {
+    /// The connections that have a port: those that live, then those in TIME-WAIT.
+    pub fn connections_at(&self, port: u16) -> Vec<FlowKey> {
+        if self.ports.uses[usize::from(port)] == 0 {
+            return Vec::new();
+        }
+        let sockets = self.tcp.iter().map(|(_, socket)| socket);
+        let connected = sockets.filter(|socket| !socket.detached_flow);
+        let waiting = self.time_waits.iter().map(|waiting| waiting.key);
+        let all = connected.map(|socket| socket.key()).chain(waiting);
+        all.filter(|key| key.local_port == port).collect()
+    }
+
     /// Whether a connection here stands against a bind: it has the port, an address that would be taken in, and not both share.
     pub fn stands_against(&self, request: &BindRequest) -> bool {
         let port = request.address.port();

@@ -1,8 +1,14 @@
 //! The control plane of a stack: what was asked for, what is bound, what is configured. No packet comes here.
 
-use std::{sync::Arc, thread::JoinHandle};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    thread::JoinHandle,
+};
 
-use percore::{lock::Mutex, own::Own};
+use percore::{
+    lock::{Mutex, mutex},
+    own::Own,
+};
 use proto::time::Instant;
 
 use super::{directory::Directory, visitors::Visitors, watch::Watch};
@@ -11,6 +17,7 @@ use crate::{
     counters::Counters,
     driver::{host::Host, module::registry::Registry},
     link::lease::Lease,
+    locks,
     regime::{Regime, choice::Choice},
 };
 
@@ -21,6 +28,33 @@ pub struct Lending {
     pub next: u64,
     /// Those that are.
     pub all: Vec<Arc<LeaseCore>>,
+}
+
+/// What was lent with this stack's links.
+pub struct Borrowed {
+    all: Mutex<Vec<Arc<dyn Lease>>>,
+    /// A thread looks whether the last connection of a port has ended that is to go back to its lender.
+    pub is_settling: AtomicBool,
+}
+
+impl Borrowed {
+    /// These.
+    pub fn new(leases: Vec<Arc<dyn Lease>>) -> Self {
+        Self {
+            all: mutex(&locks::BORROWED, leases),
+            is_settling: AtomicBool::new(false),
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<Arc<dyn Lease>> {
+        self.all.lock().clone()
+    }
+
+    /// They are given up: the stack ends.
+    pub fn clear(&self) {
+        self.all.lock().clear();
+    }
 }
 
 /// What the other two sides go by.
@@ -43,7 +77,7 @@ pub(crate) struct ControlPlane {
     /// Parts of links that were lent to applications.
     pub lent: Mutex<Lending>,
     /// What was lent with this stack's links, where it is an application; nothing any more when the stack has ended.
-    pub leases: Mutex<Vec<Arc<dyn Lease>>>,
+    pub leases: Borrowed,
     pub counters: Arc<Counters>,
     pub started: Instant,
     pub threads: Mutex<Vec<JoinHandle<()>>>,

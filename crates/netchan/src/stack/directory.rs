@@ -14,7 +14,7 @@ use proto::ip::keyed::{Random, Seed};
 use crate::{
     api::{
         Kind,
-        binding::{BindRequest, PortChange},
+        binding::{BindRequest, PortChange, Released},
     },
     assignment::ShardAssignment,
     ephemeral::EphemeralPorts,
@@ -40,6 +40,9 @@ struct Binding {
     listening: bool,
     /// The lease that it is of.
     lease: Option<u64>,
+    user: Option<u32>,
+    /// The address, where bind(2) named a port: connect(2) changes the other one.
+    named: Option<SocketAddr>,
 }
 
 impl Binding {
@@ -54,8 +57,11 @@ impl Binding {
             reuse_port: request.reuse_port,
             shared: request.reuse_port && request.kind == Kind::Stream,
             device: request.device,
-            listening: false,
+            // A lease does not say whether it listens: as if it did, so that no other has the port beside it by SO_REUSEADDR.
+            listening: request.lease.is_some() && request.kind == Kind::Stream,
             lease: request.lease,
+            user: request.user,
+            named: (request.address.port() != 0).then_some(request.address),
         }
     }
 }
@@ -260,15 +266,27 @@ impl Directory {
             }
             PortChange::Device(device) => binding.device = device,
             PortChange::Address(ip) => binding.address.set_ip(ip),
-            PortChange::Release => self.release(bindings, at),
         }
     }
 
-    fn release(&self, bindings: &mut Vec<Binding>, at: usize) {
+    /// Ends what `bind` gave: what it was, where a port was named; of an id that it did not give, nothing.
+    pub fn release(&self, id: u64) -> Option<Released> {
+        let bindings = &mut self.bindings.lock().bindings;
+        let at = bindings.iter().position(|b| b.id == id)?;
         let gone = bindings.swap_remove(at);
+        self.forget_port(bindings, &gone);
+        gone.named.map(|address| Released {
+            kind: gone.kind,
+            address,
+            v6_only: gone.v6_only,
+        })
+    }
+
+    /// Nothing is known any more of the port of a binding that is gone, if it was the last one there.
+    fn forget_port(&self, bindings: &[Binding], gone: &Binding) {
         let port = gone.address.port();
         let is_stream = |b: &Binding| b.kind == Kind::Stream;
-        let same = |b: &Binding| is_stream(b) == is_stream(&gone) && b.address.port() == port;
+        let same = |b: &Binding| is_stream(b) == is_stream(gone) && b.address.port() == port;
         if bindings.iter().any(same) {
             return;
         }
@@ -292,7 +310,8 @@ fn conflicts(there: &Binding, wanted: &Binding) -> bool {
         return false;
     }
     let shares = there.reuse_port || there.shared;
-    let by_port = shares && wanted.reuse_port && wanted.kind != Kind::Ping;
+    let is_of_one_user = there.user == wanted.user;
+    let by_port = shares && wanted.reuse_port && is_of_one_user && wanted.kind != Kind::Ping;
     let by_address = there.reuse_address && wanted.reuse_address && !there.listening;
     !(by_port || by_address)
 }

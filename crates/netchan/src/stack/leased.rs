@@ -1,14 +1,27 @@
-//! The application's side of a lease: ports that the lender has to give before a socket can have them.
+//! The application's side of a lease: ports that the lender has to give before a socket can have them, and that go back to it.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::{Arc, atomic::Ordering::AcqRel},
+    thread,
+    time::Duration,
+};
 
 use super::Stack;
 use crate::{
-    api::{Kind, binding::BindRequest},
+    api::{
+        Kind,
+        binding::{BindRequest, Released},
+    },
     channel::PacketProtocol,
     ephemeral::EphemeralPorts,
-    link::lease::{Lease, Transport},
+    limits,
+    link::lease::{Binding, Lease, Reuse, Transport, covers},
+    sys,
 };
+
+/// Between two looks whether the last connection of a port has ended.
+const LOOK: Duration = Duration::from_secs(1);
 
 impl Stack {
     /// Asks the lenders of this stack's links, if there are such, for a port that a socket named. Waits for their answer.
@@ -16,19 +29,106 @@ impl Stack {
     /// # Errors
     /// A lender's errno.
     pub(super) fn lease_port(&self, request: &BindRequest) -> Result<(), i32> {
-        let transport = match request.kind {
-            Kind::Stream => Transport::Tcp,
-            Kind::Datagram => Transport::Udp,
-            Kind::Ping => Transport::Ping,
+        let leases = self.control.leases.all();
+        let reuse = Reuse {
+            address: request.reuse_address,
+            port: request.reuse_port,
         };
-        let ip = request.address.ip();
-        if ip.is_loopback() || ip.is_multicast() {
-            return Ok(());
+        let port = Released {
+            kind: request.kind,
+            address: request.address,
+            v6_only: request.v6_only,
+        };
+        let bindings = leases
+            .iter()
+            .flat_map(|lease| bindings(&port).map(move |b| (lease, b)));
+        for (number, (lease, binding)) in bindings.clone().enumerate() {
+            if let Err(errno) = lease.bind(binding, reuse) {
+                for (lease, binding) in bindings.take(number) {
+                    self.unbind(lease, binding);
+                }
+                return Err(errno);
+            }
         }
-        let address = SocketAddr::new(ip, request.address.port());
-        let leases = self.control.leases.lock().clone();
-        let mut leases = leases.iter();
-        leases.try_for_each(|lease| lease.bind(transport, address))
+        Ok(())
+    }
+
+    /// Ends what [`bind`](Self::bind) gave. A port that a lender gave goes back to it, once no connection has it.
+    pub fn release_port(self: &Arc<Self>, id: u64) {
+        let Some(port) = self.control.directory.release(id) else {
+            return;
+        };
+        let leases = self.control.leases.all();
+        let mut lives_on = false;
+        for lease in &leases {
+            for binding in bindings(&port) {
+                lives_on |= self.unbind(lease, binding);
+            }
+        }
+        if lives_on && self.threaded && !self.control.leases.is_settling.swap(true, AcqRel) {
+            let stack = Arc::downgrade(self);
+            // Without it the next port that is released looks after this one, too.
+            let _ = sys::spawn("netchan-ports", move || {
+                loop {
+                    thread::sleep(LOOK);
+                    let Some(stack) = stack.upgrade() else {
+                        return;
+                    };
+                    // First: a port that is released from now on may not be seen here any more.
+                    stack.control.leases.is_settling.swap(false, AcqRel);
+                    let goes_on = !stack.is_stopping() && stack.settle_ports();
+                    if !goes_on || stack.control.leases.is_settling.swap(true, AcqRel) {
+                        return;
+                    }
+                }
+            });
+        }
+    }
+
+    /// Gives back the ports of ended sockets that no connection has any more. Whether there are others.
+    fn settle_ports(&self) -> bool {
+        let leases = self.control.leases.all();
+        let mut lives_on = false;
+        for lease in &leases {
+            for (binding, is_closed) in lease.unbound() {
+                lives_on |= self.close_port(lease, binding, is_closed);
+            }
+        }
+        lives_on
+    }
+
+    /// Whether connections keep the port of a socket that has ended.
+    fn unbind(&self, lease: &Arc<dyn Lease>, binding: Binding) -> bool {
+        lease.unbind(binding) && self.close_port(lease, binding, false)
+    }
+
+    /// Whether connections keep it; the lender is told.
+    fn close_port(&self, lease: &Arc<dyn Lease>, binding: Binding, is_closed: bool) -> bool {
+        let (ip, port) = (binding.address.ip(), binding.address.port());
+        let mut connections = Vec::new();
+        if binding.transport == Transport::Tcp {
+            for number in 0..self.sockets.cells.len() {
+                connections
+                    .append(&mut self.with_shard(number, |shard, _| shard.connections_at(port)));
+            }
+        }
+        connections.retain(|key| covers(ip, key.local));
+        if connections.is_empty() {
+            lease.give_back(binding);
+            return false;
+        }
+        if !is_closed {
+            let addresses: Vec<IpAddr> = lease.addresses().iter().map(|a| a.ip()).collect();
+            let is_near = |remote: IpAddr| remote.is_loopback() || addresses.contains(&remote);
+            let near = connections.iter().filter(|key| is_near(key.remote));
+            let ends = near.map(|key| {
+                let local = SocketAddr::new(key.local, key.local_port);
+                (local, SocketAddr::new(key.remote, key.remote_port))
+            });
+            let ends: Vec<_> = ends.take(limits::LEASE_CLOSED_FLOWS).collect();
+            lease.close(binding, &ends);
+        }
+        true
     }
 
     /// Asks the lenders of this stack's links, if there are such, for the packets of a protocol. Waits for their answer.
@@ -36,7 +136,7 @@ impl Stack {
     /// # Errors
     /// A lender's errno; EOPNOTSUPP: frames, which no lease has.
     pub(super) fn lease_packets(&self, protocol: PacketProtocol) -> Result<(), i32> {
-        let leases = self.control.leases.lock().clone();
+        let leases = self.control.leases.all();
         let mut leases = leases.iter();
         leases.try_for_each(|lease| match protocol {
             PacketProtocol::Ip(number) => lease.packets(number),
@@ -47,7 +147,7 @@ impl Stack {
     /// Asks for more ports for sockets that name none. Whether there are more than before.
     #[cold]
     pub fn lease_more_ports(&self) -> bool {
-        let leases = self.control.leases.lock().clone();
+        let leases = self.control.leases.all();
         if !leases.iter().any(|lease| lease.more_ports().is_ok()) {
             return false;
         }
@@ -55,6 +155,25 @@ impl Stack {
         (self.control.host.live).update(|live| live.ports = Arc::new(ports));
         true
     }
+}
+
+/// What is asked of a lender for a port that a socket has: a wildcard of both families is two bindings.
+fn bindings(port: &Released) -> impl Iterator<Item = Binding> + Clone + use<> {
+    let transport = match port.kind {
+        Kind::Stream => Transport::Tcp,
+        Kind::Datagram => Transport::Udp,
+        Kind::Ping => Transport::Ping,
+    };
+    let (ip, number) = (port.address.ip(), port.address.port());
+    let is_lent = !ip.is_loopback() && !ip.is_multicast();
+    let takes_both = ip.is_ipv6() && ip.is_unspecified() && !port.v6_only;
+    let own = is_lent.then_some(ip);
+    let other = takes_both.then_some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let addresses = own.into_iter().chain(other);
+    addresses.map(move |ip| Binding {
+        transport,
+        address: SocketAddr::new(ip, number),
+    })
 }
 
 /// The ports of sockets that name none, of a stack whose links have these leases.

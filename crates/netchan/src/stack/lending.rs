@@ -1,6 +1,6 @@
 //! The lender's side of leases: they come and go, and get ports. Their ends lie in the halves of their link's first queue.
 
-use std::{io, sync::Arc};
+use std::{collections::HashSet, io, sync::Arc};
 
 use proto::wire::ipv4::Protocol;
 
@@ -8,8 +8,9 @@ use super::Stack;
 use crate::{
     channel::{LeaseCore, LeaseFiles, PacketProtocol, lease},
     errno::error,
+    flow::FlowKey,
     limits,
-    link::lease::{Binding, PortRange},
+    link::lease::{Binding, PortRange, Reuse, Transport},
 };
 
 impl Stack {
@@ -86,17 +87,100 @@ impl Stack {
         lent.all.retain(|core| core.number != number);
     }
 
-    /// A lease has a port from now on.
-    pub fn bind_lease(&self, link: usize, lease: u64, binding: &Binding) {
+    /// A lease has a port from now on. Connections of leases that have it, too, stay theirs.
+    pub fn bind_lease(&self, link: usize, lease: u64, binding: &Binding, reuse: Reuse) {
         let Some(&queue) = self.driver.links[link].first() else {
             return;
         };
+        self.pin_shared(queue, binding);
         self.with_receive(queue, |receive| {
             if let Some(leases) = &mut receive.steer.leases {
-                leases.bind(lease, binding);
+                leases.bind(lease, binding, reuse);
             }
         });
         self.with_interface(queue, |interface| interface.leases.bind(lease, binding));
+    }
+
+    /// Nothing new comes to a lease at a port from now on. Its connections there stay its own: those of which its packets tell.
+    pub fn close_leased_port(&self, link: usize, lease: u64, binding: &Binding) {
+        let Some(&queue) = self.driver.links[link].first() else {
+            return;
+        };
+        self.pin_shared(queue, binding);
+        self.pin(queue, lease, binding);
+        self.with_receive(queue, |receive| {
+            if let Some(leases) = &mut receive.steer.leases {
+                leases.unbind(lease, binding);
+            }
+        });
+    }
+
+    /// These connections, too, are a lease's.
+    pub fn pin_leased(&self, link: usize, lease: u64, binding: &Binding, flows: &[FlowKey]) {
+        if let Some(&queue) = self.driver.links[link].first() {
+            self.with_receive(queue, |receive| {
+                if let Some(leases) = &mut receive.steer.leases {
+                    leases.pin(lease, binding, flows);
+                }
+            });
+        }
+    }
+
+    /// A lease has a port no more.
+    pub fn unbind_lease(&self, link: usize, lease: u64, binding: &Binding) {
+        let Some(&queue) = self.driver.links[link].first() else {
+            return;
+        };
+        self.pin_shared(queue, binding);
+        self.with_receive(queue, |receive| {
+            if let Some(leases) = &mut receive.steer.leases {
+                leases.unbind(lease, binding);
+            }
+        });
+        self.prune(queue, (lease, binding), &HashSet::new());
+        self.with_interface(queue, |i| i.leases.unbind(lease, binding));
+    }
+
+    /// Before it changes which leases share a port: the connections that they have there stay where they are.
+    fn pin_shared(&self, queue: usize, binding: &Binding) {
+        if binding.transport != Transport::Tcp {
+            return;
+        }
+        let sharers = self.with_receive(queue, |receive| {
+            let leases = receive.steer.leases.as_ref();
+            leases.map_or_else(Vec::new, |leases| leases.sharers(binding))
+        });
+        for lease in sharers {
+            self.pin(queue, lease, binding);
+        }
+    }
+
+    /// The connections that a lease has at a port are pinned to it, and no others. Neither half is held for long at a time.
+    fn pin(&self, queue: usize, lease: u64, binding: &Binding) {
+        let (mut flows, mut below) = (Vec::new(), usize::MAX);
+        while below > 0 {
+            below = self.with_interface(queue, |interface| {
+                (interface.leases).flows_at((lease, binding), below, &mut flows)
+            });
+        }
+        for part in flows.chunks(limits::LEASE_LOOK) {
+            self.with_receive(queue, |receive| {
+                if let Some(leases) = &mut receive.steer.leases {
+                    leases.pin(lease, binding, part);
+                }
+            });
+        }
+        self.prune(queue, (lease, binding), &flows.into_iter().collect());
+    }
+
+    fn prune(&self, queue: usize, of: (u64, &Binding), keep: &HashSet<FlowKey>) {
+        let mut below = usize::MAX;
+        while below > 0 {
+            below = self.with_receive(queue, |receive| {
+                let leases = receive.steer.leases.as_mut();
+                leases.map_or(0, |leases| leases.prune(of, keep, below))
+            });
+        }
     }
 
     /// A lease has these ports for sockets that name none.

@@ -283,7 +283,7 @@ pub(crate) fn stop(stack: &Stack) {
         }
     }
     // Whatever handles to the stack are left: a lease ends with it.
-    stack.control.leases.lock().clear();
+    stack.control.leases.clear();
     for number in 0..stack.driver.queues.len() {
         stack.with_interface(number, |interface| interface.ending = true);
         // What connections still had to say (a FIN, a RST) goes out first.

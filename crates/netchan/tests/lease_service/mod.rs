@@ -47,7 +47,17 @@ pub fn application_telling(
     builder: Builder,
     tell: impl Fn(&Lent) + Send + 'static,
 ) -> (Net, Arc<Lent>) {
-    let lent = Arc::new(lender.lend("", name).unwrap());
+    application_of(lender, (name, 0), builder, tell)
+}
+
+/// The same of a user.
+pub fn application_of(
+    lender: &Net,
+    (name, user): (&str, u32),
+    builder: Builder,
+    tell: impl Fn(&Lent) + Send + 'static,
+) -> (Net, Arc<Lent>) {
+    let lent = Arc::new(lender.lend("", name, user).unwrap());
     let flags = SocketFlags::CLOEXEC;
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let (socket, far) = rustix::net::socketpair(family, kind, flags, None).unwrap();
@@ -73,7 +83,17 @@ fn answer(socket: &OwnedFd, lent: &Lent, tell: &dyn Fn(&Lent)) {
         let answer = match serde_json::from_slice(&message[..n]).unwrap() {
             Request::Attach { .. } => refused(libc::EPROTO),
             Request::Terms => Answer::Terms(Box::new(lent.terms())),
-            Request::Bind(binding) => lent.bind(binding).map_or_else(refused, |()| Answer::Done),
+            Request::Bind(binding, reuse) => {
+                (lent.bind(binding, reuse)).map_or_else(refused, |()| Answer::Done)
+            }
+            Request::Close(binding, others) => {
+                lent.close(binding, &others);
+                continue;
+            }
+            Request::Return(binding) => {
+                lent.give_back(binding);
+                continue;
+            }
             Request::Packets(protocol) => lent
                 .packets(protocol)
                 .map_or_else(refused, |()| Answer::Done),

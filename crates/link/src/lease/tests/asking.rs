@@ -24,7 +24,7 @@ use crate::{
     Link, Queue, Segmentation,
     lease::{
         Answer, Binding, Client, Lease, LeasedLink, MESSAGE_MAX, Options, PortRange, Request,
-        Terms, Transport,
+        Reuse, Terms, Transport,
         client::{Leased, path_of},
     },
     specification,
@@ -55,10 +55,16 @@ fn leased(
     let mut attach = lender.attaching();
     let (client, thread) = serve(move |request| match request {
         Request::Attach { .. } => attach(request),
+        Request::Close(..) | Request::Return(_) => Vec::new(),
         other => vec![Reply::of(&answer(other))],
     });
     let link = LeasedLink::attach(client, &Options::default()).unwrap();
     (lender, link.lease().unwrap(), thread)
+}
+
+/// Asks for a port that is not shared.
+fn ask_port(lease: &dyn Lease, transport: Transport, address: SocketAddr) -> Result<(), i32> {
+    lease.bind(Binding { transport, address }, Reuse::default())
 }
 
 fn address(text: &str) -> SocketAddr {
@@ -242,17 +248,20 @@ fn what_was_granted_is_not_asked_for_again() {
     let (_lender, lease, thread) = leased(|_| Answer::Done);
     let http = address("10.77.0.2:80");
     for _ in 0..3 {
-        assert_eq!(lease.bind(Transport::Tcp, http), Ok(()));
+        assert_eq!(ask_port(&*lease, Transport::Tcp, http), Ok(()));
     }
-    assert_eq!(lease.bind(Transport::Udp, http), Ok(()));
-    assert_eq!(lease.bind(Transport::Tcp, address("[::]:80")), Ok(()));
+    assert_eq!(ask_port(&*lease, Transport::Udp, http), Ok(()));
+    assert_eq!(
+        ask_port(&*lease, Transport::Tcp, address("[::]:80")),
+        Ok(())
+    );
     for _ in 0..2 {
         assert_eq!(lease.packets(89), Ok(()));
     }
     drop(lease);
     let binding = |transport, at| {
         let address = address(at);
-        Request::Bind(Binding { transport, address })
+        Request::Bind(Binding { transport, address }, Reuse::default())
     };
     assert_eq!(
         thread.join().unwrap()[1..],
@@ -266,6 +275,93 @@ fn what_was_granted_is_not_asked_for_again() {
 }
 
 #[test]
+fn a_port_goes_back_with_its_last_socket() {
+    let (_lender, lease, thread) = leased(|_| Answer::Done);
+    let http = Binding {
+        transport: Transport::Tcp,
+        address: address("10.77.0.2:80"),
+    };
+    let alone = Reuse::default();
+    let shared = Reuse {
+        address: true,
+        port: true,
+    };
+    for reuse in [alone, alone, shared] {
+        assert_eq!(lease.bind(http, reuse), Ok(())); // it is asked for once more as it is otherwise
+    }
+    assert_eq!([(); 3].map(|()| lease.unbind(http)), [false, false, true]);
+    // Connections live on; then a socket has it again, and nothing is said of it.
+    let flow = |port| {
+        (
+            address("10.77.0.2:80"),
+            SocketAddr::from(([10, 77, 0, 3], port)),
+        )
+    };
+    let flows: Vec<_> = (1..=130).map(flow).collect();
+    lease.close(http, &flows);
+    lease.close(http, &flows);
+    assert_eq!(lease.unbound(), [(http, true)]);
+    assert_eq!(lease.bind(http, shared), Ok(()));
+    lease.close(http, &[]);
+    lease.give_back(http);
+    assert_eq!(lease.unbound(), []);
+    assert!(lease.unbind(http));
+    assert_eq!(lease.unbound(), [(http, false)]);
+    lease.give_back(http);
+    lease.give_back(http);
+    assert!(!lease.unbind(http));
+    drop(lease);
+    assert_eq!(
+        thread.join().unwrap()[1..],
+        [
+            Request::Bind(http, alone),
+            Request::Bind(http, shared),
+            Request::Close(http, flows[..128].to_vec()),
+            Request::Close(http, flows[128..].to_vec()),
+            Request::Bind(http, shared),
+            Request::Return(http),
+        ]
+    );
+}
+
+#[test]
+fn what_is_not_answered_waits_for_nothing() {
+    let lender = Lender::new();
+    let mut attach = lender.attaching();
+    let (go, stopped) = std::sync::mpsc::channel::<()>();
+    let (client, thread) = serve(move |request| match request {
+        Request::Attach { .. } => attach(request),
+        Request::Return(_) => {
+            let _ = stopped.recv(); // it is stopped, until the test is over
+            Vec::new()
+        }
+        _ => vec![Reply::of(&Answer::Done)],
+    });
+    let link = LeasedLink::attach(client, &Options::default()).unwrap();
+    let lease = link.lease().unwrap();
+    let port = |port| Binding {
+        transport: Transport::Udp,
+        address: SocketAddr::from(([10, 77, 0, 2], port)),
+    };
+    for number in 1..=1000 {
+        assert_eq!(lease.bind(port(number), Reuse::default()), Ok(()));
+        assert!(lease.unbind(port(number)));
+    }
+    // More than the socket holds: they are told later.
+    for (binding, _) in lease.unbound() {
+        lease.give_back(binding);
+    }
+    assert!(!lease.unbound().is_empty());
+    drop(go);
+    while let Some((binding, _)) = lease.unbound().pop() {
+        lease.give_back(binding);
+    }
+    drop((lease, link));
+    let returned = |request: &&Request| matches!(request, Request::Return(_));
+    assert_eq!(thread.join().unwrap().iter().filter(returned).count(), 1000);
+}
+
+#[test]
 fn a_refused_port_has_its_errno_and_may_be_asked_for_again() {
     let mut errnos = [libc::EADDRINUSE, 0, -13, 134, i32::MIN, libc::EACCES].into_iter();
     let (_lender, lease, _) = leased(move |_| match errnos.next() {
@@ -275,7 +371,7 @@ fn a_refused_port_has_its_errno_and_may_be_asked_for_again() {
         },
         None => Answer::Done,
     });
-    let ask = || lease.bind(Transport::Tcp, address("10.77.0.2:80"));
+    let ask = || ask_port(&*lease, Transport::Tcp, address("10.77.0.2:80"));
     assert_eq!(ask(), Err(libc::EADDRINUSE));
     for _ in 0..4 {
         assert_eq!(ask(), Err(libc::EPROTO), "no errno");
@@ -324,11 +420,14 @@ fn answers_that_are_none_grant_nothing() {
     let link = LeasedLink::attach(client, &Options::default()).unwrap();
     let lease = link.lease().unwrap();
     for _ in 0..3 {
-        let bound = lease.bind(Transport::Tcp, address("10.77.0.2:80"));
+        let bound = ask_port(&*lease, Transport::Tcp, address("10.77.0.2:80"));
         assert_eq!(bound, Err(libc::EPROTO));
     }
     assert_eq!(lease.more_ports(), Err(libc::EPROTO), "another kind");
-    assert_eq!(lease.bind(Transport::Tcp, address("10.77.0.2:80")), Ok(()));
+    assert_eq!(
+        ask_port(&*lease, Transport::Tcp, address("10.77.0.2:80")),
+        Ok(())
+    );
 }
 
 /// As a daemon is that many programs ask at once, on a machine that is busy: its answers are late, and right.
@@ -345,7 +444,10 @@ fn a_busy_lender_is_waited_for() {
     });
     let link = LeasedLink::attach(client, &Options::default()).unwrap();
     let lease = link.lease().unwrap();
-    assert_eq!(lease.bind(Transport::Tcp, address("10.77.0.2:80")), Ok(()));
+    assert_eq!(
+        ask_port(&*lease, Transport::Tcp, address("10.77.0.2:80")),
+        Ok(())
+    );
     drop((lease, link));
     thread.join().unwrap();
 }
@@ -373,10 +475,16 @@ fn a_silent_lender_is_down_and_late_answers_are_not_mixed_up() {
     });
     let link = LeasedLink::attach(client, &Options::default()).unwrap();
     let lease = link.lease().unwrap();
-    let bind = |port| lease.bind(Transport::Tcp, SocketAddr::from(([10, 77, 0, 2], port)));
-    assert_eq!(bind(80), Err(libc::ENETDOWN));
-    assert_eq!(bind(81), Err(libc::EACCES));
-    assert_eq!(bind(82), Ok(()));
+    let ask = |port| {
+        ask_port(
+            &*lease,
+            Transport::Tcp,
+            SocketAddr::from(([10, 77, 0, 2], port)),
+        )
+    };
+    assert_eq!(ask(80), Err(libc::ENETDOWN));
+    assert_eq!(ask(81), Err(libc::EACCES));
+    assert_eq!(ask(82), Ok(()));
     assert_eq!(asked.load(Relaxed), 3);
     drop((lease, link));
     thread.join().unwrap();
@@ -385,7 +493,7 @@ fn a_silent_lender_is_down_and_late_answers_are_not_mixed_up() {
     let (here, there) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
     drop(there);
     let lease = Leased::new(Client::over(here), Vec::new(), Vec::new());
-    let bound = lease.bind(Transport::Tcp, address("10.77.0.2:80"));
+    let bound = ask_port(&lease, Transport::Tcp, address("10.77.0.2:80"));
     assert_eq!(bound, Err(libc::ENETDOWN));
     assert_eq!(lease.more_ports(), Err(libc::ENETDOWN));
 }

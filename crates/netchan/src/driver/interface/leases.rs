@@ -17,9 +17,10 @@ use super::Interface;
 use crate::{
     channel::{LeaseSource, Taken},
     counters::Counter,
+    flow::FlowKey,
     link::{
         BURST,
-        lease::{Binding, PortRange},
+        lease::{Binding, PortRange, covers},
     },
     packet::Packet,
     tap::Begins,
@@ -120,6 +121,32 @@ impl Leases {
         if let Some(leased) = self.of(lease) {
             leased.rights.ports.bind(binding);
         }
+    }
+
+    /// A lease has a port no more.
+    pub fn unbind(&mut self, lease: u64, binding: &Binding) {
+        if let Some(leased) = self.of(lease) {
+            leased.rights.ports.unbind(binding);
+        }
+    }
+
+    /// Adds the TCP connections that a lease has at a port to `found`, as far as its packets tell, and as one look below the place `below` goes; where the next
+    /// one goes on.
+    pub fn flows_at(
+        &mut self,
+        (lease, binding): (u64, &Binding),
+        below: usize,
+        found: &mut Vec<FlowKey>,
+    ) -> usize {
+        let (ip, port) = (binding.address.ip(), binding.address.port());
+        let Some(leased) = self.of(lease) else {
+            return 0;
+        };
+        leased.flows.look(below, |key| {
+            if key.local_port == port && covers(ip, key.local) {
+                found.push(*key);
+            }
+        })
     }
 
     /// A lease has the packets of a protocol from now on.

@@ -1,13 +1,20 @@
 //! Which ports of a link are leased, and to which applications (C4).
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::{
+    collections::HashSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
+use indexmap::{IndexMap, map::Entry};
 use proto::wire::ipv4::Protocol;
 
 use crate::{
     channel::LeaseEnd,
     counters::Counter,
-    link::lease::{Binding, PortRange, Transport, covers},
+    driver::steer::spread,
+    flow::FlowKey,
+    limits,
+    link::lease::{Binding, PortRange, Reuse, Transport, covers},
     packet::Packet,
 };
 
@@ -17,33 +24,87 @@ const PORTS: usize = 1 << 16;
 #[derive(Debug)]
 pub struct LeaseTable {
     ends: Vec<Option<LeaseEnd>>,
-    /// For each port of TCP, of UDP and each identifier of echo: 0, or one more than the place of its holders.
+    /// How many connections are pinned to each end.
+    pins: Vec<usize>,
+    /// For each port of TCP, of UDP and each identifier of echo: 0, or one more than its place.
     tcp: Box<[u32]>,
     udp: Box<[u32]>,
     ping: Box<[u32]>,
-    /// Those of one port.
-    holders: Vec<Vec<Holder>>,
+    places: Vec<Place>,
     /// IP protocol numbers without ports, and the ends of those that have them.
     protocols: Vec<(Protocol, usize)>,
     /// Ends to which something was given.
     staged: Vec<usize>,
 }
 
+/// A port.
+#[derive(Debug, Default)]
+struct Place {
+    /// Those to which something new may come, in the order in which they came.
+    holders: Vec<Holder>,
+    /// Connections that are not where their hash says, and their ends: those of leases that take no new ones, and those that were there before others shared
+    /// the port, or no longer did.
+    pinned: IndexMap<FlowKey, usize>,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Holder {
-    /// Unspecified: at all addresses of IPv4, or at all of both.
+    /// Unspecified: at all addresses of its family.
     address: IpAddr,
     end: usize,
+    /// It shares the port by SO_REUSEPORT.
+    shares: bool,
+}
+
+impl Place {
+    /// The end that a packet to `address` is for. As Linux: those that are bound to this very address come before those that are bound to all of them; of several
+    /// that share the port the flow's hash chooses one, else what came last has it.
+    #[inline]
+    fn end(&self, address: IpAddr, flow: impl FnOnce() -> (FlowKey, u64)) -> Option<usize> {
+        if self.pinned.is_empty() {
+            let mut all = self.holders.iter().filter(|h| covers(h.address, address));
+            match (all.next(), all.next()) {
+                (None, _) => return None,
+                (Some(only), None) => return Some(only.end),
+                (Some(_), Some(_)) => {}
+            }
+        }
+        self.choose(address, flow())
+    }
+
+    #[inline(never)]
+    fn choose(&self, address: IpAddr, (key, hash): (FlowKey, u64)) -> Option<usize> {
+        if let Some(&end) = self.pinned.get(&key) {
+            return Some(end);
+        }
+        let is_exact = |holder: &&Holder| holder.address == address;
+        let is_wide = |holder: &&Holder| covers(holder.address, address);
+        let last =
+            (self.holders.iter().rfind(is_exact)).or_else(|| self.holders.iter().rfind(is_wide))?;
+        if !last.shares {
+            return Some(last.end);
+        }
+        let group = self.group(last.address);
+        let chosen = spread(hash, group.clone().count());
+        group.clone().nth(chosen).map(|holder| holder.end)
+    }
+
+    /// Those that share the port at the same address.
+    fn group(&self, address: IpAddr) -> impl Iterator<Item = &Holder> + Clone {
+        let is_one = move |holder: &&Holder| holder.shares && holder.address == address;
+        self.holders.iter().filter(is_one)
+    }
 }
 
 impl Default for LeaseTable {
     fn default() -> Self {
         Self {
             ends: Vec::new(),
+            pins: Vec::new(),
             tcp: vec![0; PORTS].into(),
             udp: vec![0; PORTS].into(),
             ping: vec![0; PORTS].into(),
-            holders: Vec::new(),
+            places: Vec::new(),
             protocols: Vec::new(),
             staged: Vec::new(),
         }
@@ -51,9 +112,14 @@ impl Default for LeaseTable {
 }
 
 impl LeaseTable {
-    /// The end of the lease that has this port, or identifier of echo, at this address.
+    /// The end of the lease that has this port, or identifier of echo, at this address. `flow` says which flow it is, with its hash: it is asked where several
+    /// may have the port.
     #[inline]
-    pub fn find(&self, protocol: Protocol, address: IpAddr, port: u16) -> Option<usize> {
+    pub fn find(
+        &self,
+        (protocol, address, port): (Protocol, IpAddr, u16),
+        flow: impl FnOnce() -> (FlowKey, u64),
+    ) -> Option<usize> {
         let places = match protocol {
             Protocol::TCP => &self.tcp,
             Protocol::UDP => &self.udp,
@@ -61,10 +127,8 @@ impl LeaseTable {
             _ => return None,
         };
         let place = places.get(usize::from(port))?.checked_sub(1)?;
-        let all = self.holders.get(place as usize)?; // widening: u32 to usize
-        let exact = all.iter().find(|holder| holder.address == address);
-        let holder = exact.or_else(|| all.iter().find(|holder| covers(holder.address, address)))?;
-        Some(holder.end)
+        let place = self.places.get(place as usize)?; // widening: u32 to usize
+        place.end(address, flow)
     }
 
     /// The end of the lease that has the packets of a protocol without ports.
@@ -114,7 +178,10 @@ impl LeaseTable {
     pub fn add(&mut self, end: LeaseEnd) {
         match self.ends.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(end),
-            None => self.ends.push(Some(end)),
+            None => {
+                self.ends.push(Some(end));
+                self.pins.push(0);
+            }
         }
     }
 
@@ -124,9 +191,11 @@ impl LeaseTable {
             return;
         };
         self.ends[end] = None;
+        self.pins[end] = 0;
         self.protocols.retain(|(_, holder)| *holder != end);
-        for holders in &mut self.holders {
-            holders.retain(|holder| holder.end != end);
+        for place in &mut self.places {
+            place.holders.retain(|holder| holder.end != end);
+            place.pinned.retain(|_, pinned| *pinned != end);
         }
         // A place without holders is as good as none, and is taken again by the port that has it.
     }
@@ -136,22 +205,143 @@ impl LeaseTable {
         self.ends.iter().position(is)
     }
 
-    /// A lease has a port from now on.
-    pub fn bind(&mut self, lease: u64, binding: &Binding) {
+    /// A lease has a port from now on, and shares it so.
+    pub fn bind(&mut self, lease: u64, binding: &Binding, reuse: Reuse) {
         let address = binding.address;
-        self.give(lease, binding.transport, address.port(), address.ip());
+        let place = (binding.transport, address.port());
+        self.give(lease, place, address.ip(), reuse.port);
+    }
+
+    /// Nothing new comes to a lease at a port from now on.
+    pub fn unbind(&mut self, lease: u64, binding: &Binding) {
+        let (Some(end), ip) = (self.end_of(lease), binding.address.ip()) else {
+            return;
+        };
+        if let Some(place) = self.place_of(binding) {
+            let is_it = |holder: &Holder| holder.end == end && holder.address == ip;
+            place.holders.retain(|holder| !is_it(holder));
+        }
+    }
+
+    /// These connections of a lease at a port stay with it, whatever their hash says; one that another lease has stays there. A lease has at most
+    /// [`LEASE_FLOWS`](limits::LEASE_FLOWS) of them.
+    pub fn pin(&mut self, lease: u64, binding: &Binding, flows: &[FlowKey]) {
+        let Some(end) = self.end_of(lease) else {
+            return;
+        };
+        let mut left = limits::LEASE_FLOWS.saturating_sub(self.pins.get(end).copied().unwrap_or(0));
+        let Some(place) = self.place_of(binding) else {
+            return;
+        };
+        let before = place.pinned.len();
+        for flow in flows {
+            if left == 0 {
+                break;
+            }
+            if let Entry::Vacant(vacant) = place.pinned.entry(*flow) {
+                vacant.insert(end);
+                left -= 1;
+            }
+        }
+        let more = place.pinned.len() - before;
+        if let Some(pins) = self.pins.get_mut(end) {
+            *pins += more;
+        }
+    }
+
+    /// Looks through the connections at a port below the place `below`: those that stay with a lease, and are not in `keep`, do so no more. Where the next look
+    /// goes on.
+    pub fn prune(
+        &mut self,
+        (lease, binding): (u64, &Binding),
+        keep: &HashSet<FlowKey>,
+        below: usize,
+    ) -> usize {
+        let (Some(end), ip) = (self.end_of(lease), binding.address.ip()) else {
+            return 0;
+        };
+        let Some(place) = self.place_of(binding) else {
+            return 0;
+        };
+        let pinned = &mut place.pinned;
+        let from = below.min(pinned.len());
+        let begin = from.saturating_sub(limits::LEASE_LOOK);
+        let mut fewer = 0;
+        for at in (begin..from).rev() {
+            let goes = |(key, of): (&FlowKey, &usize)| {
+                *of == end && covers(ip, key.local) && !keep.contains(key)
+            };
+            if pinned.get_index(at).is_some_and(goes) {
+                pinned.swap_remove_index(at);
+                fewer += 1;
+            }
+        }
+        if pinned.is_empty() {
+            pinned.shrink_to_fit();
+        }
+        if let Some(pins) = self.pins.get_mut(end) {
+            *pins -= fewer;
+        }
+        begin
+    }
+
+    /// The leases that share a port at this address by SO_REUSEPORT.
+    pub fn sharers(&self, binding: &Binding) -> Vec<u64> {
+        let Some(place) = self.place(binding) else {
+            return Vec::new();
+        };
+        let group = place.group(binding.address.ip());
+        let ends = group.filter_map(|holder| self.ends.get(holder.end)?.as_ref());
+        ends.map(|end| end.core().number).collect()
+    }
+
+    fn place(&self, binding: &Binding) -> Option<&Place> {
+        let places = match binding.transport {
+            Transport::Tcp => &self.tcp,
+            Transport::Udp => &self.udp,
+            Transport::Ping => &self.ping,
+        };
+        let place = places.get(usize::from(binding.address.port()))?;
+        self.places.get(place.checked_sub(1)? as usize) // widening: u32 to usize
+    }
+
+    fn place_of(&mut self, binding: &Binding) -> Option<&mut Place> {
+        let places = match binding.transport {
+            Transport::Tcp => &self.tcp,
+            Transport::Udp => &self.udp,
+            Transport::Ping => &self.ping,
+        };
+        let place = places.get(usize::from(binding.address.port()))?;
+        self.places.get_mut(place.checked_sub(1)? as usize) // widening: u32 to usize
     }
 
     /// A lease has these ports of all protocols, at all addresses.
     pub fn add_ports(&mut self, lease: u64, ports: PortRange) {
         for port in ports.0..=ports.1 {
             for transport in [Transport::Tcp, Transport::Udp, Transport::Ping] {
-                self.give(lease, transport, port, Ipv6Addr::UNSPECIFIED.into());
+                self.give(
+                    lease,
+                    (transport, port),
+                    Ipv4Addr::UNSPECIFIED.into(),
+                    false,
+                );
+                self.give(
+                    lease,
+                    (transport, port),
+                    Ipv6Addr::UNSPECIFIED.into(),
+                    false,
+                );
             }
         }
     }
 
-    fn give(&mut self, lease: u64, transport: Transport, port: u16, address: IpAddr) {
+    fn give(
+        &mut self,
+        lease: u64,
+        (transport, port): (Transport, u16),
+        address: IpAddr,
+        shares: bool,
+    ) {
         let Some(end) = self.end_of(lease) else {
             return;
         };
@@ -162,12 +352,19 @@ impl LeaseTable {
         };
         let place = &mut places[usize::from(port)];
         if *place == 0 {
-            self.holders.push(Vec::new());
-            *place = u32::try_from(self.holders.len()).unwrap_or(0); // at most one for each port of three protocols
+            self.places.push(Place::default());
+            *place = u32::try_from(self.places.len()).unwrap_or(0); // at most one for each port of three protocols
         }
-        if let Some(holders) = self.holders.get_mut((*place as usize).wrapping_sub(1)) {
-            holders.push(Holder { address, end });
-        }
+        let Some(place) = self.places.get_mut((*place as usize).wrapping_sub(1)) else {
+            return;
+        };
+        let is_it = |holder: &Holder| holder.end == end && holder.address == address;
+        place.holders.retain(|holder| !is_it(holder));
+        place.holders.push(Holder {
+            address,
+            end,
+            shares,
+        });
     }
 
     /// Whether there is none.
@@ -178,8 +375,15 @@ impl LeaseTable {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
-    use crate::channel::lease;
+    use crate::channel::{LeaseFiles, LeaseSource, lease};
+
+    const SHARED: Reuse = Reuse {
+        address: false,
+        port: true,
+    };
 
     fn binding(transport: Transport, address: &str) -> Binding {
         Binding {
@@ -188,28 +392,55 @@ mod tests {
         }
     }
 
+    /// A table of these leases.
+    fn table(numbers: &[u64]) -> (LeaseTable, Vec<(LeaseSource, LeaseFiles)>) {
+        let mut table = LeaseTable::default();
+        let mut others = Vec::new();
+        for &number in numbers {
+            let (end, source, files) = lease((number, 0), "test".into()).unwrap();
+            table.add(end);
+            others.push((source, files));
+        }
+        (table, others)
+    }
+
+    /// Which lease has a flow from a peer's port, with this hash.
+    fn find(
+        table: &LeaseTable,
+        protocol: Protocol,
+        to: (&str, u16),
+        (remote_port, hash): (u16, u64),
+    ) -> Option<u64> {
+        let key = key(protocol, to, remote_port);
+        let end = table.find((protocol, key.local, key.local_port), || (key, hash))?;
+        Some(table.ends[end].as_ref().unwrap().core().number)
+    }
+
+    fn key(protocol: Protocol, (local, local_port): (&str, u16), remote_port: u16) -> FlowKey {
+        FlowKey {
+            local: local.parse().unwrap(),
+            remote: "10.0.0.9".parse().unwrap(),
+            local_port,
+            remote_port,
+            protocol,
+        }
+    }
+
     #[test]
     fn a_port_is_of_the_lease_that_has_it() {
-        let mut table = LeaseTable::default();
-        for number in [5, 6, 7] {
-            let (end, _source, _files) = lease((number, 0), "test".into()).unwrap();
-            table.add(end);
-        }
-        table.bind(5, &binding(Transport::Tcp, "10.0.0.2:80"));
-        table.bind(6, &binding(Transport::Tcp, "0.0.0.0:80"));
-        table.bind(7, &binding(Transport::Udp, "[::]:80"));
+        let (mut table, _others) = table(&[5, 6, 7]);
+        let alone = Reuse::default();
+        table.bind(5, &binding(Transport::Tcp, "10.0.0.2:80"), alone);
+        table.bind(6, &binding(Transport::Tcp, "0.0.0.0:80"), alone);
+        table.bind(7, &binding(Transport::Udp, "[::]:80"), alone);
         table.add_ports(7, PortRange(65_534, 65_535));
-        table.bind(9, &binding(Transport::Tcp, "0.0.0.0:81")); // there is none
-        let find = |table: &LeaseTable, protocol, ip: &str, port| {
-            let end = table.find(protocol, ip.parse().unwrap(), port)?;
-            Some(table.ends[end].as_ref().unwrap().core().number)
-        };
+        table.bind(9, &binding(Transport::Tcp, "0.0.0.0:81"), alone); // there is none
         let (tcp, udp) = (Protocol::TCP, Protocol::UDP);
         for (protocol, ip, port, expected) in [
             (tcp, "10.0.0.2", 80, Some(5)),
             (tcp, "10.0.0.3", 80, Some(6)),
             (tcp, "fd00::2", 80, None),
-            (udp, "10.0.0.2", 80, Some(7)),
+            (udp, "10.0.0.2", 80, None),
             (udp, "fd00::2", 80, Some(7)),
             (tcp, "10.0.0.2", 81, None),
             (tcp, "fd00::2", 65_535, Some(7)),
@@ -217,21 +448,110 @@ mod tests {
             (tcp, "10.0.0.2", 65_533, None),
             (Protocol::ICMP, "10.0.0.2", 80, None),
         ] {
-            assert_eq!(
-                find(&table, protocol, ip, port),
-                expected,
-                "{protocol:?} {ip} {port}"
-            );
+            let found = find(&table, protocol, (ip, port), (1, 0));
+            assert_eq!(found, expected, "{protocol:?} {ip} {port}");
         }
         table.remove(5);
-        assert_eq!(find(&table, tcp, "10.0.0.2", 80), Some(6));
+        assert_eq!(find(&table, tcp, ("10.0.0.2", 80), (1, 0)), Some(6));
         // Its place is another's now, which has none of its ports.
         let (end, _source, _files) = lease((8, 0), "test".into()).unwrap();
         table.add(end);
-        table.remove(6);
-        assert_eq!(find(&table, tcp, "10.0.0.2", 80), None);
-        table.remove(7);
-        table.remove(8);
+        table.unbind(6, &binding(Transport::Tcp, "0.0.0.0:81"));
+        assert_eq!(find(&table, tcp, ("10.0.0.2", 80), (1, 0)), Some(6));
+        table.unbind(6, &binding(Transport::Tcp, "0.0.0.0:80"));
+        assert_eq!(find(&table, tcp, ("10.0.0.2", 80), (1, 0)), None);
+        [6, 7, 8]
+            .into_iter()
+            .for_each(|number| table.remove(number));
         assert!(table.is_empty());
+    }
+
+    #[test]
+    fn each_flow_of_a_shared_port_is_one_leases() {
+        let (mut table, _others) = table(&[5, 6]);
+        let (http, dns) = (
+            binding(Transport::Tcp, "0.0.0.0:80"),
+            binding(Transport::Udp, "0.0.0.0:53"),
+        );
+        for lease in [5, 6] {
+            table.bind(lease, &http, SHARED);
+            table.bind(
+                lease,
+                &dns,
+                Reuse {
+                    address: true,
+                    port: false,
+                },
+            );
+        }
+        // The halves of the hashes.
+        let of = |table: &LeaseTable, hash| find(table, Protocol::TCP, ("10.0.0.2", 80), (1, hash));
+        let ends = [of(&table, 0), of(&table, u64::MAX)];
+        assert_eq!(
+            (ends, table.sharers(&http)),
+            ([Some(5), Some(6)], vec![5, 6])
+        );
+        assert_eq!(table.sharers(&dns), Vec::<u64>::new());
+        // The last one, where it is shared by address alone.
+        assert_eq!(
+            find(&table, Protocol::UDP, ("10.0.0.2", 53), (1, 0)),
+            Some(6)
+        );
+        table.bind(5, &dns, Reuse::default());
+        assert_eq!(
+            find(&table, Protocol::UDP, ("10.0.0.2", 53), (1, 0)),
+            Some(5)
+        );
+        // Another address is nearer.
+        table.bind(6, &binding(Transport::Tcp, "10.0.0.2:80"), Reuse::default());
+        assert_eq!([of(&table, 0), of(&table, u64::MAX)], [Some(6); 2]);
+    }
+
+    #[test]
+    fn a_pinned_connection_stays_until_it_is_pruned() {
+        let (mut table, _others) = table(&[5, 6]);
+        let http = binding(Transport::Tcp, "0.0.0.0:80");
+        let to = ("10.0.0.2", 80);
+        let flows: Vec<_> = (0..1000).map(|port| key(Protocol::TCP, to, port)).collect();
+        let of = |table: &LeaseTable, port| find(table, Protocol::TCP, to, (port, 0));
+        table.bind(5, &http, Reuse::default());
+        table.pin(5, &http, &flows);
+        table.unbind(5, &http);
+        table.bind(6, &http, Reuse::default());
+        table.pin(6, &http, &flows); // they are another's
+        assert_eq!((of(&table, 7), of(&table, 1000)), (Some(5), Some(6)));
+        assert_eq!(table.pins, [1000, 0]);
+        let prune = |table: &mut LeaseTable, keep: &HashSet<FlowKey>| {
+            let (mut below, mut looks) = (usize::MAX, 0);
+            while below > 0 {
+                below = table.prune((5, &http), keep, below);
+                looks += 1;
+            }
+            looks
+        };
+        assert_eq!(prune(&mut table, &flows[..10].iter().copied().collect()), 2);
+        assert_eq!((of(&table, 7), of(&table, 10)), (Some(5), Some(6)));
+        assert_eq!(table.pins, [10, 0]);
+        table.remove(5);
+        assert_eq!((of(&table, 7), &table.pins[..]), (Some(6), &[0, 0][..]));
+    }
+
+    #[test]
+    fn so_many_are_pinned_to_a_lease() {
+        let (mut table, _others) = table(&[5]);
+        let at = |port| {
+            let address = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
+            Binding {
+                transport: Transport::Tcp,
+                address,
+            }
+        };
+        for port in [80, 81] {
+            table.bind(5, &at(port), SHARED);
+            let to = ("10.0.0.2", port);
+            let flows: Vec<_> = (0..10_000).map(|n| key(Protocol::TCP, to, n)).collect();
+            table.pin(5, &at(port), &flows);
+        }
+        assert_eq!(table.pins, [limits::LEASE_FLOWS]);
     }
 }

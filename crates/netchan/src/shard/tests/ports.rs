@@ -15,6 +15,7 @@ fn request(address: SocketAddr) -> BindRequest {
         reuse_port: false,
         device: None,
         lease: None,
+        user: None,
     }
 }
 

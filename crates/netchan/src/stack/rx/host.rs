@@ -71,10 +71,10 @@ fn follow_up(driver: &DriverSide, side: &mut Receive, more: FollowUp, now: Insta
             }
         }
         FollowUp::Flow(key, packet) => {
-            if let Some(end) = side.steer.lease_of(&key) {
+            let hash = driver.host.flow_hash.hash(&key);
+            if let Some(end) = side.steer.lease_of(&key, hash) {
                 return give_leased(driver, side, end, packet, now);
             }
-            let hash = driver.host.flow_hash.hash(&key);
             let number = side.steer.shard_of_key(&side.host, &key, hash);
             into_inbox(side, number, packet);
         }
@@ -142,7 +142,8 @@ fn classify_returns(
         let Some(key) = FlowKey::of_sent(packet.bytes()) else {
             continue;
         };
-        if let Some(end) = side.steer.lease_of(&key) {
+        let hash = driver.host.flow_hash.hash(&key);
+        if let Some(end) = side.steer.lease_of(&key, hash) {
             if let Some(error) = interface.error_about(why, packet.bytes(), now) {
                 give_leased(driver, side, end, error, now);
             }
@@ -151,7 +152,6 @@ fn classify_returns(
         if why != Kind::HostUnreachable {
             continue; // its socket had a route when it sent
         }
-        let hash = driver.host.flow_hash.hash(&key);
         packet.meta = Meta {
             course: Course::RETURNED,
             flow: short(hash),

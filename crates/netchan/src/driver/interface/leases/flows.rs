@@ -1,7 +1,6 @@
 //! The TCP connections of a lease, as far as its packets tell of them: their peers are to hear of its end, as they hear from a kernel whose process ends.
 
-use std::collections::HashMap;
-
+use indexmap::IndexMap;
 use proto::wire::{
     ipv4::Protocol,
     tcp::{Flags, Header, Options, SeqNum},
@@ -12,7 +11,7 @@ use crate::{flow::FlowKey, limits, packet::Packet};
 /// Connections, and what a reset for each has to say.
 #[derive(Debug, Default)]
 pub struct Flows {
-    all: HashMap<FlowKey, Sent>,
+    all: IndexMap<FlowKey, Sent>,
     /// Connections that find no place before those that have ended are looked for again: so a packet's work is bounded.
     refused_until_sweep: usize,
 }
@@ -42,7 +41,7 @@ impl Flows {
         };
         let flags = header.flags;
         if flags.contains(Flags::RST) {
-            self.all.remove(&key);
+            self.all.swap_remove(&key);
             return;
         }
         let text = segment.len().saturating_sub(text_at);
@@ -70,6 +69,17 @@ impl Flows {
         if self.all.len() < limits::LEASE_FLOWS {
             self.all.insert(key, sent);
         }
+    }
+
+    /// Shows the connections below the place `below`, as many as one look goes through; below which place the next one goes on.
+    /// From the last to the first: the place of one that goes meanwhile is taken by one that was shown, so that none is passed over.
+    pub fn look(&self, below: usize, mut shown: impl FnMut(&FlowKey)) -> usize {
+        let end = below.min(self.all.len());
+        let begin = end.saturating_sub(limits::LEASE_LOOK);
+        for (key, _) in self.all.get_range(begin..end).into_iter().flatten().rev() {
+            shown(key);
+        }
+        begin
     }
 
     /// Forgets those that have ended, at most once for so many that found no place.

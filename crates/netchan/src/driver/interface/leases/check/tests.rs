@@ -55,8 +55,14 @@ fn rights() -> Rights {
         address: address.parse::<SocketAddr>().unwrap(),
     };
     rights.ports.bind(&bind(Transport::Tcp, "10.0.0.2:80"));
-    rights.ports.bind(&bind(Transport::Udp, "[::]:53"));
-    rights.ports.bind(&bind(Transport::Ping, "[::]:7"));
+    for any in ["0.0.0.0", "[::]"] {
+        rights
+            .ports
+            .bind(&bind(Transport::Udp, &format!("{any}:53")));
+        rights
+            .ports
+            .bind(&bind(Transport::Ping, &format!("{any}:7")));
+    }
     rights.ports.add_ports(PortRange(40_000, 40_015));
     rights
 }
