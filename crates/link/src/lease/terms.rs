@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::Segmentation;
 
 /// The version of all of this.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Descriptors that come with [`Answer::Terms`] to [`Request::Attach`], in this order: the slab of packets to the application, that of packets from it,
 /// the edge's memory, the edge's socket, the socket of [`News`].
@@ -60,6 +60,8 @@ pub enum Request {
     MorePorts,
     /// The packets of an IP protocol number that has no ports, in IPv4 and in IPv6. Answer: [`Answer::Done`].
     Packets(u8),
+    /// The frames of an EtherType, to the lender's link address and to groups of stations. Answer: [`Answer::Done`].
+    Frames(u16),
 }
 
 /// A port that is asked for.

@@ -248,6 +248,7 @@ fn what_was_granted_is_not_asked_for_again() {
     assert_eq!(lease.bind(Transport::Tcp, address("[::]:80")), Ok(()));
     for _ in 0..2 {
         assert_eq!(lease.packets(89), Ok(()));
+        assert_eq!(lease.frames(0x88b5), Ok(()));
     }
     drop(lease);
     let binding = |transport, at| {
@@ -261,6 +262,7 @@ fn what_was_granted_is_not_asked_for_again() {
             binding(Transport::Udp, "10.77.0.2:80"),
             binding(Transport::Tcp, "[::]:80"),
             Request::Packets(89),
+            Request::Frames(0x88b5),
         ]
     );
 }

@@ -1,11 +1,14 @@
 //! Which ports of a link are leased, and to which applications (C4).
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr},
+};
 
 use proto::wire::ipv4::Protocol;
 
 use crate::{
-    channel::LeaseEnd,
+    channel::{Form, LeaseEnd, PacketProtocol},
     counters::Counter,
     link::lease::{Binding, PortRange, Transport, covers},
     packet::Packet,
@@ -23,8 +26,8 @@ pub struct LeaseTable {
     ping: Box<[u32]>,
     /// Those of one port.
     holders: Vec<Vec<Holder>>,
-    /// IP protocol numbers without ports, and the ends of those that have them.
-    protocols: Vec<(Protocol, usize)>,
+    /// Protocols without ports, and EtherTypes: the ends of those that have them.
+    protocols: HashMap<PacketProtocol, usize>,
     /// Ends to which something was given.
     staged: Vec<usize>,
 }
@@ -44,7 +47,7 @@ impl Default for LeaseTable {
             udp: vec![0; PORTS].into(),
             ping: vec![0; PORTS].into(),
             holders: Vec::new(),
-            protocols: Vec::new(),
+            protocols: HashMap::new(),
             staged: Vec::new(),
         }
     }
@@ -67,33 +70,26 @@ impl LeaseTable {
         Some(holder.end)
     }
 
-    /// The end of the lease that has the packets of a protocol without ports.
-    pub fn find_protocol(&self, protocol: Protocol) -> Option<usize> {
-        let mut all = self.protocols.iter();
-        all.find(|(of, _)| *of == protocol).map(|&(_, end)| end)
+    /// The end of the lease that has the packets of a protocol without ports, or the frames of an EtherType.
+    pub fn find_protocol(&self, protocol: PacketProtocol) -> Option<usize> {
+        self.protocols.get(&protocol).copied()
     }
 
     /// A lease has the packets of a protocol from now on. False: another one has them.
-    pub fn add_protocol(&mut self, lease: u64, protocol: Protocol) -> bool {
+    pub fn add_protocol(&mut self, lease: u64, protocol: PacketProtocol) -> bool {
         let Some(end) = self.end_of(lease) else {
             return false;
         };
-        match self.find_protocol(protocol) {
-            Some(holder) => holder == end,
-            None => {
-                self.protocols.push((protocol, end));
-                true
-            }
-        }
+        *self.protocols.entry(protocol).or_insert(end) == end
     }
 
-    /// Gives a lease's application a copy of a packet.
+    /// Gives a lease's application a copy of a packet, or of a frame.
     ///
     /// # Errors
     /// Why it is dropped.
-    pub fn put(&mut self, end: usize, packet: &Packet) -> Result<(), Counter> {
+    pub fn put(&mut self, end: usize, packet: &Packet, form: Form) -> Result<(), Counter> {
         let to = self.ends.get_mut(end).and_then(Option::as_mut);
-        to.ok_or(Counter::DropLeaseFull)?.put(packet)?;
+        to.ok_or(Counter::DropLeaseFull)?.put(packet, form)?;
         if self.staged.last() != Some(&end) {
             self.staged.push(end);
         }
@@ -124,7 +120,7 @@ impl LeaseTable {
             return;
         };
         self.ends[end] = None;
-        self.protocols.retain(|(_, holder)| *holder != end);
+        self.protocols.retain(|_, holder| *holder != end);
         for holders in &mut self.holders {
             holders.retain(|holder| holder.end != end);
         }
