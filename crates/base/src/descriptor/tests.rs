@@ -3,7 +3,8 @@
 use percore::slab::{BufferName, LendingSlab, SharedLayout};
 
 use super::{
-    BadDescriptor, Bounds, CHECKSUM_VERIFIED, Descriptor, FRAME, HINTS, MORE_FOLLOWS, Return, Writer,
+    BadDescriptor, Bounds, CHECKSUM_VERIFIED, Descriptor, FRAME, HINTS, MORE_FOLLOWS, Return,
+    Writer,
 };
 
 fn bounds() -> Bounds {

@@ -578,7 +578,10 @@ fn ports_below_1024_follow_the_rules_of_the_moment() {
         panic!("they are root's")
     };
     assert_eq!(eacces, libc::EACCES);
-    assert!(why.contains("frames of EtherType 0x88b5 are root's"), "{why}");
+    assert!(
+        why.contains("frames of EtherType 0x88b5 are root's"),
+        "{why}"
+    );
     let table = |user: Option<&str>, program: Option<&str>, port| LeaseConfig {
         user: user.map(str::to_owned),
         group: None,

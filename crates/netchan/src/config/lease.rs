@@ -262,20 +262,10 @@ mod tests {
             "frames",
             "0x0600 to 0xffff",
         ),
-        (
-            "user = 'a'\nframes = [-1]",
-            3,
-            "frames",
-            "0x0600 to 0xffff",
-        ),
+        ("user = 'a'\nframes = [-1]", 3, "frames", "0x0600 to 0xffff"),
         ("user = 'a'\nframes = [0x05ff]", 3, "frames", "IEEE 802.3"),
         ("user = 'a'\nframes = [46]", 3, "frames", "is a length"),
-        (
-            "user = 'a'\nframes = [0x0806]",
-            3,
-            "frames",
-            "stack's own",
-        ),
+        ("user = 'a'\nframes = [0x0806]", 3, "frames", "stack's own"),
         ("user = 'a'\nframes = [0x8100]", 3, "frames", "VLAN tag"),
         (
             "user = 'a'\nframes = ['0x88b5']",

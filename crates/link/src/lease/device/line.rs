@@ -25,8 +25,8 @@ const LOOKS: u32 = 64;
 /// The generation of the names that are lent from the beginning.
 const FIRST: u32 = 1;
 
-/// Both directions of a line over a side that nothing has used yet. `writer`: what the other end may say ([`Descriptor::decode`]). Only the owner hands over
-/// frames: what a frame may be the lender alone knows.
+/// Both directions of a line over a side that nothing has used yet. `writer`: what the other end may say ([`Descriptor::decode`]). Frames
+/// come from the slab's owner, the lender, alone: no other lease says what a frame is.
 pub(super) fn of(
     side: Side<Item, Back>,
     inward: BorrowedSlab,

@@ -219,7 +219,25 @@ mod tests {
                 "{protocol:?} {ip} {port}"
             );
         }
+        let (ip, frames) = (PacketProtocol::Ip, PacketProtocol::EtherType);
+        for (lease, protocol, is_given) in [
+            (5, ip(89), true),
+            (5, ip(89), true),
+            (6, ip(89), false),
+            (6, frames(89), true),
+            (5, frames(0x88b5), true),
+            (6, frames(0x88b5), false),
+            (9, frames(0x88b6), false),
+        ] {
+            assert_eq!(
+                table.add_protocol(lease, protocol),
+                is_given,
+                "{lease} {protocol}"
+            );
+        }
         table.remove(5);
+        let held = [ip(89), frames(0x88b5), frames(89)].map(|of| table.find_protocol(of).is_some());
+        assert_eq!(held, [false, false, true]);
         assert_eq!(find(&table, tcp, "10.0.0.2", 80), Some(6));
         // Its place is another's now, which has none of its ports.
         let (end, _source, _files) = lease((8, 0), "test".into()).unwrap();

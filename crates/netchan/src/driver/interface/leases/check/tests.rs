@@ -259,7 +259,12 @@ fn frames_of_an_ethertype_that_was_given_pass() {
         }
         let long = check_frame(&header(to, ours, kind), 1501, 0);
         assert_eq!(long, Err(Refusal::Length));
-        for from in [to.0.map(|byte| byte ^ 1), [0; 6], [0xff; 6], [2, 2, 2, 2, 2, 3]] {
+        for from in [
+            to.0.map(|byte| byte ^ 1),
+            [0; 6],
+            [0xff; 6],
+            [2, 2, 2, 2, 2, 3],
+        ] {
             let forged = check_frame(&header(to, MacAddr(from), kind), 60, 0);
             assert_eq!(forged, Err(Refusal::Source), "{from:?}");
         }
