@@ -282,7 +282,12 @@ fn taps_see_frames_and_modules_do_not() {
         assert!(came.is_some(), "{frames:?}");
         let out = (tap::Way::Out, b"out".to_vec(), tap::Verdict::Unknown);
         let inwards = (tap::Way::In, b"in".to_vec(), expected);
-        assert_eq!(frames, [out, inwards]);
+        // Of two points, whose order the reader does not know.
+        assert_eq!(frames.len(), 2, "{frames:?}");
+        assert!(
+            frames.contains(&out) && frames.contains(&inwards),
+            "{frames:?}"
+        );
     }
     // They are there: they see a packet.
     let before = seen.load(Relaxed);
@@ -340,6 +345,30 @@ fn frame(to: MacAddr, from: MacAddr, kind: u16, payload: usize) -> Vec<u8> {
     [&to.0[..], &from.0, &kind, &vec![0x45; payload]].concat()
 }
 
+/// A station that there is not.
+const NOBODY: MacAddr = MacAddr([2, 9, 9, 9, 9, 9]);
+
+/// Frames that are not from the lender's address and of the EtherType, or are no such frames, or too long.
+fn refused_frames(ours: MacAddr, there: MacAddr) -> Vec<Vec<u8>> {
+    let mut tagged = frame(there, ours, 0x8100, 60);
+    tagged[14..18].copy_from_slice(&[0, 0, 0x88, 0xb5]);
+    vec![
+        frame(there, NOBODY, KIND, 60),
+        frame(there, there, KIND, 60),
+        frame(there, MacAddr::BROADCAST, KIND, 60),
+        frame(there, ours, 0x88b6, 60),
+        frame(there, ours, 0x0800, 60),
+        frame(there, ours, 0x86dd, 60),
+        frame(there, ours, 0x0806, 60),
+        frame(there, ours, 46, 60),
+        frame(there, ours, KIND, 1501),
+        frame(there, ours, KIND, 60_000),
+        frame(there, ours, KIND, 0)[..13].to_vec(),
+        vec![0x45],
+        tagged,
+    ]
+}
+
 /// Whatever an application writes, what leaves is a frame of an EtherType that it has, from the lender's address.
 #[test]
 fn frames_that_an_application_may_not_send_are_counted() {
@@ -355,26 +384,7 @@ fn frames_that_an_application_may_not_send_are_counted() {
     };
     let mut out = lender.tap(options).unwrap();
     let mut hand = Hand::new(&lent);
-    let forged = MacAddr([2, 9, 9, 9, 9, 9]);
-    let mut tagged = frame(there, ours, 0x8100, 60);
-    tagged[14..18].copy_from_slice(&[0, 0, 0x88, 0xb5]);
-    let mut ip_packet = frame(there, ours, KIND, 0);
-    ip_packet[0] = 0x45;
-    let refused = [
-        frame(there, forged, KIND, 60),
-        frame(there, there, KIND, 60),
-        frame(there, MacAddr::BROADCAST, KIND, 60),
-        frame(there, ours, 0x88b6, 60),
-        frame(there, ours, 0x0800, 60),
-        frame(there, ours, 0x86dd, 60),
-        frame(there, ours, 0x0806, 60),
-        frame(there, ours, 46, 60),
-        frame(there, ours, KIND, 1501),
-        frame(there, ours, KIND, 60_000),
-        frame(there, ours, KIND, 0)[..13].to_vec(),
-        vec![0x45],
-        tagged,
-    ];
+    let refused = refused_frames(ours, there);
     for (n, frame) in refused.iter().enumerate() {
         hand.send(frame, FRAME, 0);
         let is_counted = || (of_lease(&lender, "by hand", "refused") == n as u64 + 1).then_some(());
@@ -382,7 +392,7 @@ fn frames_that_an_application_may_not_send_are_counted() {
     }
     // The same bytes as an IP packet, of a lease that has none; what is to be cut is nonsense.
     hand.send(&frame(there, ours, KIND, 60), 0, 0);
-    hand.send(&ip_packet, 0, 0);
+    hand.send(&[0x45; 74], 0, 0);
     hand.send(&frame(there, ours, KIND, 1000), FRAME, 500);
     let mut other = Hand::new(&without);
     other.send(&frame(there, ours, KIND, 60), FRAME, 0);
@@ -397,7 +407,7 @@ fn frames_that_an_application_may_not_send_are_counted() {
     assert_eq!(counter(&lender, "drop_transmit_check"), count + 3);
     assert_eq!(counter(&lender, "lease_nonsense"), 1);
     // And then one that it may send, to an address that is nobody's, and to the peer.
-    hand.send(&frame(forged, ours, KIND, 60), FRAME, 0);
+    hand.send(&frame(NOBODY, ours, KIND, 60), FRAME, 0);
     hand.send(&frame(there, ours, KIND, 1500), FRAME, 0);
     let got = theirs[0].recv().unwrap();
     assert_eq!(ends(&got), (Some(ours), Some(there), false));
@@ -418,7 +428,7 @@ fn frames_that_an_application_may_not_send_are_counted() {
     assert_eq!(
         left,
         [
-            frame(forged, ours, KIND, 60),
+            frame(NOBODY, ours, KIND, 60),
             frame(there, ours, KIND, 1500)
         ]
     );
