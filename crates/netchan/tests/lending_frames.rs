@@ -134,7 +134,7 @@ fn an_application_has_the_frames_of_an_ethertype() {
     assert!(ports.starts_with("ethertype 0x88b5, "), "{ports}");
 }
 
-/// A frame as it came, with a priority tag (IEEE 802.1Q §9.6); one of a VLAN is nobody's.
+/// A frame as it came, with a priority tag (IEEE 802.1Q §9.6); one of a VLAN is dropped.
 #[test]
 fn priority_tags_cross_and_vlans_do_not() {
     let (lender, peer) = lender_and_peer(&wire::Options::default());
@@ -212,7 +212,7 @@ fn one_application_has_an_ethertype_at_a_time() {
     assert_eq!(second_lent.frames(KIND), Ok(()), "it has that already");
 }
 
-/// As with an embedded stack: what is for the link's own address goes out by the link, and nobody of this host has it.
+/// As with an embedded stack: what is for the link's own address goes out by the link, and no channel of this host has it.
 #[test]
 fn frames_to_the_own_address_go_out_by_the_link() {
     let (lender, peer) = lender_and_peer(&wire::Options::default());
@@ -346,14 +346,14 @@ fn frame(to: MacAddr, from: MacAddr, kind: u16, payload: usize) -> Vec<u8> {
 }
 
 /// A station that there is not.
-const NOBODY: MacAddr = MacAddr([2, 9, 9, 9, 9, 9]);
+const NO_STATION: MacAddr = MacAddr([2, 9, 9, 9, 9, 9]);
 
 /// Frames that are not from the lender's address and of the EtherType, or are no such frames, or too long.
 fn refused_frames(ours: MacAddr, there: MacAddr) -> Vec<Vec<u8>> {
     let mut tagged = frame(there, ours, 0x8100, 60);
     tagged[14..18].copy_from_slice(&[0, 0, 0x88, 0xb5]);
     vec![
-        frame(there, NOBODY, KIND, 60),
+        frame(there, NO_STATION, KIND, 60),
         frame(there, there, KIND, 60),
         frame(there, MacAddr::BROADCAST, KIND, 60),
         frame(there, ours, 0x88b6, 60),
@@ -406,8 +406,8 @@ fn frames_that_an_application_may_not_send_are_counted() {
     assert!(eventually(figures).is_some(), "{:?}", lender.show("leases"));
     assert_eq!(counter(&lender, "drop_transmit_check"), count + 3);
     assert_eq!(counter(&lender, "lease_nonsense"), 1);
-    // And then one that it may send, to an address that is nobody's, and to the peer.
-    hand.send(&frame(NOBODY, ours, KIND, 60), FRAME, 0);
+    // And then one that it may send, to a station that there is not, and to the peer.
+    hand.send(&frame(NO_STATION, ours, KIND, 60), FRAME, 0);
     hand.send(&frame(there, ours, KIND, 1500), FRAME, 0);
     let got = theirs[0].recv().unwrap();
     assert_eq!(ends(&got), (Some(ours), Some(there), false));
@@ -428,7 +428,7 @@ fn frames_that_an_application_may_not_send_are_counted() {
     assert_eq!(
         left,
         [
-            frame(NOBODY, ours, KIND, 60),
+            frame(NO_STATION, ours, KIND, 60),
             frame(there, ours, KIND, 1500)
         ]
     );
@@ -452,10 +452,10 @@ fn frames_that_find_no_buffer_are_counted() {
     assert_eq!(of_lease(&lender, "deaf", "packets_in"), 1024);
     assert_eq!(of_lease(&lender, "deaf", "drops"), 1100 - 1024);
     assert_eq!(counter(&lender, "drop_lease_full"), 1100 - 1024);
-    // What is for nobody is none of a lease.
+    // An EtherType without a channel or a lease.
     drop(deaf);
     let before = counter(&lender, "drop_ethertype");
-    theirs[0].send_to(b"for nobody", here).unwrap();
+    theirs[0].send_to(b"unserved", here).unwrap();
     let counted = eventually(|| (counter(&lender, "drop_ethertype") > before).then_some(()));
     assert!(counted.is_some());
 }
