@@ -2,7 +2,9 @@
 
 use std::{path::Path, process::Command, time::Duration};
 
-use netchan::{MacAddr, Net, PacketChannel, PacketDestination, PacketProtocol};
+use netchan::{
+    MacAddr, Net, PacketChannel, PacketDestination, PacketProtocol, link::lease::VERSION,
+};
 
 use super::{
     PROGRAM,
@@ -10,7 +12,7 @@ use super::{
     text,
 };
 
-/// Says that this process is the program, and where the daemon listens.
+/// A variable: this process is the program, and where the daemon listens.
 const DAEMON: &str = "FRAMES_DAEMON";
 const FRAMES: PacketProtocol = PacketProtocol::EtherType(0x88b5);
 
@@ -32,11 +34,30 @@ while True:\n  \
   data, source = frames.recvfrom(1 << 16)\n  \
   frames.sendto(data[::-1], source)\n\
 END\n\
+             cat > user.py <<'END'\n\
+import json, os, socket\n\
+os.setgroups([]); os.setgid(65534); os.setuid(65534)\n\
+daemon = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n\
+daemon.connect('d')\n\
+def ask(request): daemon.send(json.dumps(request).encode()); return json.loads(daemon.recv(1 << 16))\n\
+ask({{'attach': {{'version': {VERSION}, 'link': '', 'program': 'user'}}}})\n\
+print('given:', ask({{'frames': 0x88b6}}), 'refused:', ask({{'frames': 0x88b5}})['refused']['why'])\n\
+END\n\
+             cat > daemon.toml <<'END'\n\
+[[link]]\n\
+kind = 'tap'\n\
+name = 'nc8'\n\
+address = ['10.7.8.2/24']\n\
+[[lease]]\n\
+user = '65534'\n\
+frames = [0x88b6]\n\
+END\n\
              python3 mirror.py > mirror & mirror=$!\n\
              await grep -q ready mirror\n\
-             $netchan daemon --link tap:nc8 --address 10.7.8.2/24 --socket $PWD/d 2> log & daemon=$!\n\
+             $netchan daemon --config daemon.toml --socket $PWD/d 2> log & daemon=$!\n\
              await test -S d\n\
              {DAEMON}=$PWD/d '{}' --exact frames::frames_pass_a_daemon --nocapture --test-threads=1\n\
+             python3 user.py\n\
              kill $daemon $mirror; wait $daemon; cat log",
             test.display()
         ),
@@ -47,6 +68,7 @@ END\n\
         "1500 bytes there and back",
         "its lease has ethertype 0x88b5",
         "1 passed",
+        "given: done refused: frames of EtherType 0x88b5 are root's",
     ];
     says(output, &wanted);
 }
