@@ -16,11 +16,16 @@ mod tests;
 pub const MORE_FOLLOWS: u32 = 1;
 /// The far side has few buffers left to write to: it wants to be woken when some come back. A hint.
 pub const WANTS_BUFFERS: u32 = 1 << 1;
+/// It is a frame with its Ethernet header, not an IP packet. Where frames cross at all ([`Bounds::frames`]), either side may say so: the reader looks
+/// at it as at what it says it is.
+pub const FRAME: u32 = 1 << 2;
 /// The owner has verified the packet's checksums. Only the owner may say so: a descriptor of the far side with it is refused.
 pub const CHECKSUM_VERIFIED: u32 = 1 << 8;
 
 /// What the far side may say.
 const HINTS: u32 = MORE_FOLLOWS | WANTS_BUFFERS;
+/// What it says of the packet.
+const FORMS: u32 = FRAME;
 /// What is believed of the owner alone.
 const TRUSTED: u32 = CHECKSUM_VERIFIED;
 
@@ -40,6 +45,8 @@ pub struct Bounds {
     pub layout: SharedLayout,
     /// Number of links; they count from 0.
     pub links: u32,
+    /// Whether frames may come beside IP packets.
+    pub frames: bool,
 }
 
 /// A packet in a shared slab: `length` bytes of buffer `name` from `offset` on.
@@ -53,7 +60,7 @@ pub struct Descriptor {
     pub length: u32,
     /// The link it came by, or is to go by.
     pub link: u32,
-    /// [`MORE_FOLLOWS`], [`WANTS_BUFFERS`], [`CHECKSUM_VERIFIED`].
+    /// [`MORE_FOLLOWS`], [`WANTS_BUFFERS`], [`FRAME`], [`CHECKSUM_VERIFIED`].
     pub flags: u32,
     /// As [`Meta::segment`](crate::packet::Meta::segment): most bytes of payload in each packet that the link has to cut this one into. 0: none.
     pub segment: u16,
@@ -107,13 +114,20 @@ impl Descriptor {
         if link >= bounds.links {
             return Err(BadDescriptor::NoSuchLink);
         }
-        if flags & !(HINTS | TRUSTED) != 0 {
+        if flags & !(HINTS | FORMS | TRUSTED) != 0 {
             return Err(BadDescriptor::UnknownFlag);
         }
         if writer == Writer::FarSide && flags & TRUSTED != 0 {
             return Err(BadDescriptor::TrustedFlag);
         }
+        let is_frame = flags & FRAME != 0;
+        if is_frame && !bounds.frames {
+            return Err(BadDescriptor::Frame);
+        }
         let segment = u16::try_from(segment).map_err(|_| BadDescriptor::Segment)?;
+        if is_frame && segment != 0 {
+            return Err(BadDescriptor::Segment); // only segments and datagrams are cut
+        }
         check_zeros(&[zero])?;
         Ok(Self {
             name: BufferName { index, generation },
@@ -173,7 +187,9 @@ pub enum BadDescriptor {
     UnknownFlag,
     /// A flag that only the owner may set, from the far side.
     TrustedFlag,
-    /// Segments longer than an IP packet.
+    /// A frame where none may come.
+    Frame,
+    /// Segments longer than an IP packet, or of a frame.
     Segment,
     /// Something where zeros are to be.
     Reserved,
@@ -188,7 +204,8 @@ impl fmt::Display for BadDescriptor {
             Self::NoSuchLink => "no link has this number",
             Self::UnknownFlag => "a flag that is not known",
             Self::TrustedFlag => "a flag that only the owner may set",
-            Self::Segment => "segments longer than an IP packet",
+            Self::Frame => "a frame where none may come",
+            Self::Segment => "segments longer than an IP packet, or of a frame",
             Self::Reserved => "something where zeros are to be",
         })
     }

@@ -194,6 +194,8 @@ pub const LEASE_PORTS: usize = 16;
 pub const LEASE_PORTS_MAX: usize = 1_024;
 /// Most of them in all: a third of what there is, so that one application does not use up those of the others.
 pub const LEASE_PORTS_ALL: usize = 8_192;
+/// IP protocol numbers and EtherTypes of which a lease has the packets: more than it has channels for at a time.
+pub const LEASE_PROTOCOLS: usize = 8 * PACKET_CHANNELS;
 /// Ports that a lease has by name.
 pub const LEASE_BINDINGS: usize = 1_024;
 /// Connections of a lease whose peers hear of its end; others hear when they ask. 1.4 MiB.

@@ -321,6 +321,10 @@ impl Lease for Lent {
         Self::packets(self, protocol)
     }
 
+    fn frames(&self, kind: u16) -> Result<(), i32> {
+        Self::frames(self, kind)
+    }
+
     fn more_ports(&self) -> Result<Vec<PortRange>, i32> {
         Self::more_ports(self)
     }

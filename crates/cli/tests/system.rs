@@ -22,6 +22,8 @@ mod changes;
 mod datagrams;
 #[path = "system/forking.rs"]
 mod forking;
+#[path = "system/frames.rs"]
+mod frames;
 #[path = "system/handed.rs"]
 mod handed;
 #[path = "system/pings.rs"]

@@ -1,9 +1,9 @@
 //! Leases: how a process that owns a link (`netchan daemon`) lends a part of it to an application, which runs the protocols itself.
 //!
-//! A lease is a pair of shared slabs and an edge ([`percore::edge`]), on which IP packets cross by name
+//! A lease is a pair of shared slabs and an edge ([`percore::edge`]), on which IP packets, and frames of an EtherType that was asked for, cross by name
 //! ([`netchan_base::descriptor`]), and a socket on which the application asks for ports ([`Request`]). The lender owns the memory, sees
-//! which packets are the lease's, and checks each one that leaves; the application has no frame header, no neighbours and no other address than the
-//! lender's.
+//! which packets are the lease's, and checks each one that leaves; the application has no neighbours and no other address than the lender's, and the lender
+//! writes each frame's header.
 //!
 //! The far side's half is here: [`LeasedLink`] is a link like others. The lender's half is in `netchan`.
 
@@ -58,6 +58,12 @@ pub trait Lease: Send + Sync {
     /// # Errors
     /// An errno. EACCES; EADDRINUSE: another lease has them; EINVAL: the lender's own stack speaks it; ENETDOWN.
     fn packets(&self, protocol: u8) -> Result<(), i32>;
+
+    /// Asks for the frames of an EtherType, until the lease ends. Waits as [`bind`](Self::bind) does.
+    ///
+    /// # Errors
+    /// As for [`packets`](Self::packets).
+    fn frames(&self, kind: u16) -> Result<(), i32>;
 
     /// The ports for sockets that name none: those of the beginning, and what [`more_ports`](Self::more_ports) has added.
     fn ports(&self) -> Vec<PortRange>;

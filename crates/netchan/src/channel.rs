@@ -8,7 +8,9 @@ mod packets;
 mod pair;
 
 pub use background_call::{BackgroundCall, BackgroundPoller};
-pub use lease::{LeaseCore, LeaseEnd, LeaseFiles, LeaseSource, LeasedPort, Taken, lease};
+pub use lease::{
+    Form, LeaseCore, LeaseEnd, LeaseFiles, LeasePorts, LeaseSource, LeasedPort, Taken, lease,
+};
 pub use packets::{PacketChannelCore, PacketEnd, PacketProtocol, packet_channel};
 pub use pair::{PairEnd, Watched, Watcher};
 

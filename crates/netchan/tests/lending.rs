@@ -335,8 +335,6 @@ fn an_application_has_the_packets_of_a_protocol() {
     let own = first.packet_channel(OURS).unwrap();
     assert_eq!(errno(second.packet_channel(OURS)), Some(libc::EADDRINUSE));
     assert_eq!(errno(lender.packet_channel(OURS)), Some(libc::EADDRINUSE));
-    let frames = first.packet_channel(PacketProtocol::EtherType(0x88b5));
-    assert_eq!(errno(frames), Some(libc::EOPNOTSUPP));
     let other = second.packet_channel(PacketProtocol::Ip(254)).unwrap();
     let theirs = [253, 254].map(|n| peer.packet_channel(PacketProtocol::Ip(n)).unwrap());
     for (channel, peers) in [&own, &other].into_iter().zip(&theirs) {

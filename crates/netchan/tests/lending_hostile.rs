@@ -26,12 +26,13 @@ use netchan::{
     own::Own,
     tap::{Options, Tap, Way},
 };
-use netchan_base::descriptor::{Descriptor, Return};
+use netchan_base::descriptor::{Descriptor, FRAME, Return};
 use percore::{
     edge::{self, EdgeLayout, Side, Which},
     slab::{BorrowedSlab, BufferName, SharedLayout},
 };
 use proto::wire::{
+    ethernet::{self, EtherType, MacAddr},
     ipv4::{self, Protocol},
     ipv6,
 };
@@ -44,6 +45,9 @@ fn scribbles() -> u32 {
 
 /// As many of them by one application: its memory makes no sense at all by then.
 const EACH: u32 = 10_000;
+
+/// The EtherType of which the lease has the frames.
+const KIND: u16 = 0x88b5;
 
 /// The tests count descriptors: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -87,6 +91,8 @@ struct Hostile {
     sent: u64,
     /// One that it has.
     port: u16,
+    /// The link's address.
+    mac: [u8; 6],
 }
 
 impl Hostile {
@@ -105,6 +111,7 @@ impl Hostile {
             random: Random(seed | 1),
             sent: 0,
             port: terms.ports[0].0,
+            mac: terms.mac,
         }
     }
 
@@ -114,9 +121,10 @@ impl Hostile {
 
     /// One thing that no application should do, or that it may.
     fn step(&mut self) {
-        match self.below(8) {
+        match self.below(9) {
             file @ 0..3 => (self.random).scribble(&self.files[usize::try_from(file).unwrap()]),
             3 | 4 => self.send_forged(),
+            8 => self.send_forged_frame(),
             5 => {
                 let bytes = self.words();
                 let _ = self.side.sending.stage(bytes);
@@ -182,12 +190,30 @@ impl Hostile {
         let port = [80, 443, 33_000, self.port][usize::try_from(self.below(4)).unwrap()];
         bytes[begin..begin + 2].copy_from_slice(&u16::to_be_bytes(port));
         bytes[begin + 12] = 5 << 4;
+        self.send(&bytes);
+    }
+
+    /// Sends a frame that is almost one of its own.
+    fn send_forged_frame(&mut self) {
+        let kinds = [KIND, KIND, 0x88b6, 0x0800, 0x0806, 0x86dd, 46, 0x8100];
+        let kind = kinds[usize::try_from(self.below(8)).unwrap()];
+        let mut source = self.mac;
+        source[5] ^= u8::from(self.below(4) == 0);
+        let to = [[0xff; 6], self.mac, [2, 9, 9, 9, 9, 9]][usize::try_from(self.below(3)).unwrap()];
+        let header = ethernet::Header::new(MacAddr(to), MacAddr(source), EtherType(kind));
+        let mut bytes = vec![0; ethernet::HEADER_LEN + usize::try_from(self.below(1600)).unwrap()];
+        header.emit(&mut bytes);
+        self.send(&bytes);
+    }
+
+    /// Sends these bytes as a packet or as a frame, with a length that may be wrong.
+    fn send(&mut self, bytes: &[u8]) {
         let index = u32::try_from(self.below(1024)).unwrap();
         let name = BufferName {
             index,
             generation: 1,
         };
-        if self.outward.copy_in(name, 0, &bytes).is_err() {
+        if self.outward.copy_in(name, 0, bytes).is_err() {
             return;
         }
         let flip = self.below(4);
@@ -196,7 +222,7 @@ impl Hostile {
             offset: 0,
             length: u32::try_from(bytes.len()).unwrap() + u32::try_from(flip).unwrap(),
             link: 0,
-            flags: 0,
+            flags: if self.below(2) == 0 { FRAME } else { 0 },
             segment: if self.below(8) == 0 { 1000 } else { 0 },
         };
         self.sent += u64::from(self.side.sending.stage(descriptor.encode()).is_ok());
@@ -204,9 +230,11 @@ impl Hostile {
     }
 }
 
-/// Looks at what leaves the lender: each frame is from its link and address, and from a port that it may be from.
-fn watch(lender: &Net, tap: &mut Tap, may: &dyn Fn(u16) -> bool, frames: &mut u64) {
+/// Looks at what leaves the lender: each frame is from its link and address, and from a port that it may be from, or of the one EtherType. How
+/// many were of that.
+fn watch(lender: &Net, tap: &mut Tap, may: &dyn Fn(u16) -> bool, frames: &mut u64) -> u64 {
     let mac = lender.links()[0].mac;
+    let mut of_kind = 0;
     while let Some(record) = tap.read() {
         *frames += 1;
         let bytes = record.bytes();
@@ -214,6 +242,11 @@ fn watch(lender: &Net, tap: &mut Tap, may: &dyn Fn(u16) -> bool, frames: &mut u6
         let (kind, packet) = (u16::from_be_bytes([bytes[12], bytes[13]]), &bytes[14..]);
         let (source, protocol, upper): (IpAddr, u8, usize) = match kind {
             0x0806 => continue,
+            KIND => {
+                assert!(record.length <= 14 + 1500, "longer than the MTU");
+                of_kind += 1;
+                continue;
+            }
             0x0800 => {
                 let source: [u8; 4] = packet[12..16].try_into().unwrap();
                 (source.into(), packet[9], 20)
@@ -237,6 +270,7 @@ fn watch(lender: &Net, tap: &mut Tap, may: &dyn Fn(u16) -> bool, frames: &mut u6
             other => panic!("a packet of protocol {other}"),
         }
     }
+    of_kind
 }
 
 /// The other threads end, however this one does.
@@ -261,6 +295,7 @@ fn seed() -> u64 {
 /// Takes a lease, does so many things with it, and gives it back. What was refused of it, and how many packets were sent.
 fn misuse(lender: &Net, random: &mut Random, steps: u32, mut look: impl FnMut(&Lent)) -> [u64; 2] {
     let lent = lender.lend("", "hostile", 0).unwrap();
+    lent.frames(KIND).unwrap();
     let mut hostile = Hostile::new(&lent, random.next());
     for step in 0..steps {
         hostile.step();
@@ -291,7 +326,7 @@ fn scribbles_harm_only_the_application_that_makes_them() {
     };
     let mut tap = lender.tap(options).unwrap();
     let (is_over, is_closed) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (mut frames, mut refused, mut sent) = (0, 0, 0);
+    let (mut frames, mut of_kind, mut refused, mut sent) = (0, 0, 0, 0);
     let (rounds, before) = thread::scope(|scope| {
         let (is_over, is_closed) = (&is_over, &is_closed);
         let _ends = [SetOnDrop(is_over), SetOnDrop(is_closed)];
@@ -310,7 +345,7 @@ fn scribbles_harm_only_the_application_that_makes_them() {
                 let may = |port| {
                     port == 443 || all.clone().any(|r: &PortRange| (r.0..=r.1).contains(&port))
                 };
-                watch(&lender, &mut tap, &may, &mut frames);
+                of_kind += watch(&lender, &mut tap, &may, &mut frames);
             });
             (refused, sent) = (refused + more, sent + packets);
             (left, last) = (left - now, ports);
@@ -319,9 +354,9 @@ fn scribbles_harm_only_the_application_that_makes_them() {
         (client.join().unwrap(), before)
     });
     println!(
-        "{rounds} round trips beside {scribbles} steps: {sent} packets sent, {refused} refused, {frames} frames left"
+        "{rounds} round trips beside {scribbles} steps: {sent} packets sent, {refused} refused, {frames} frames left, {of_kind} of its EtherType"
     );
-    assert!(frames > 100 && sent > 0 && refused > 0);
+    assert!(frames > 100 && of_kind > 0 && sent > 0 && refused > 0);
     wait_until_free(&before, || free(&lender, &honest));
     round_trip_after(&lender, &honest);
 }
@@ -618,12 +653,13 @@ fn scribbles_over_short_cuts_and_pipes_harm_their_connections_alone() {
         while left > 0 {
             let now = left.min(EACH);
             street.visit(&mut random, now, |street| {
-                watch(
+                let of_kind = watch(
                     &street.lender,
                     &mut tap,
                     &|port| street.may(port),
                     &mut frames,
                 );
+                assert_eq!(of_kind, 0, "no lease has that EtherType");
             });
             left -= now;
         }

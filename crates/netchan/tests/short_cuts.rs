@@ -49,8 +49,10 @@ fn echo(client: &Net, server: &Net, address: &str, len: usize) {
     });
 }
 
+type Joined = (Net, std::sync::Arc<Lent>);
+
 /// Two applications that are joined, of which the second one keeps a port: it is told of once.
-fn joined() -> (Net, [(Net, std::sync::Arc<Lent>); 2], [Socket; 2]) {
+fn joined() -> (Net, [Joined; 2], [Socket; 2]) {
     let (lender, _peer) = lender_and_peer(&wire::Options::default());
     let (client, one) = application(&lender, "client", Net::builder());
     let (server, other) = application(&lender, "server", Net::builder());

@@ -3,13 +3,15 @@
 use percore::slab::{BufferName, LendingSlab, SharedLayout};
 
 use super::{
-    BadDescriptor, Bounds, CHECKSUM_VERIFIED, Descriptor, HINTS, MORE_FOLLOWS, Return, Writer,
+    BadDescriptor, Bounds, CHECKSUM_VERIFIED, Descriptor, FRAME, HINTS, MORE_FOLLOWS, Return,
+    Writer,
 };
 
 fn bounds() -> Bounds {
     Bounds {
         layout: SharedLayout::new(10, 2048).unwrap(),
         links: 3,
+        frames: true,
     }
 }
 
@@ -45,7 +47,7 @@ fn bytes_are_where_the_page_says() {
 #[test]
 fn each_field_has_bounds() {
     type Change = fn(&mut Descriptor);
-    let refused: [(Change, BadDescriptor); 12] = [
+    let refused: [(Change, BadDescriptor); 13] = [
         (|d| d.name.index = 10, BadDescriptor::NoSuchBuffer),
         (|d| d.name.index = u32::MAX, BadDescriptor::NoSuchBuffer),
         (|d| d.offset = 49, BadDescriptor::Outside),
@@ -59,8 +61,9 @@ fn each_field_has_bounds() {
         (|d| d.length = 0, BadDescriptor::Empty),
         (|d| d.link = 3, BadDescriptor::NoSuchLink),
         (|d| d.link = u32::MAX, BadDescriptor::NoSuchLink),
-        (|d| d.flags = 4, BadDescriptor::UnknownFlag),
+        (|d| d.flags = 8, BadDescriptor::UnknownFlag),
         (|d| d.flags = 1 << 31, BadDescriptor::UnknownFlag),
+        (|d| d.flags = FRAME, BadDescriptor::Segment),
     ];
     for (change, why) in refused {
         let mut descriptor = GOOD;
@@ -99,6 +102,24 @@ fn the_far_side_verifies_nothing() {
     let read = |writer| Descriptor::decode(&verified.encode(), writer, &bounds());
     assert_eq!(read(Writer::Owner), Ok(verified));
     assert_eq!(read(Writer::FarSide), Err(BadDescriptor::TrustedFlag));
+}
+
+#[test]
+fn frames_come_where_they_may() {
+    let frame = Descriptor {
+        flags: FRAME | MORE_FOLLOWS,
+        segment: 0,
+        ..GOOD
+    };
+    for writer in [Writer::Owner, Writer::FarSide] {
+        for (frames, expected) in [(true, Ok(frame)), (false, Err(BadDescriptor::Frame))] {
+            let bounds = Bounds { frames, ..bounds() };
+            let read = Descriptor::decode(&frame.encode(), writer, &bounds);
+            assert_eq!(read, expected, "{writer:?}");
+            let read = Descriptor::decode(&GOOD.encode(), writer, &bounds);
+            assert_eq!(read, Ok(GOOD), "{writer:?}");
+        }
+    }
 }
 
 #[test]
@@ -150,6 +171,7 @@ fn nonsense_is_refused_or_harmless() {
     let bounds = Bounds {
         layout: slab.layout(),
         links: 3,
+        frames: true,
     };
     let (mut read, mut refused, mut lent) = (0, 0, Vec::new());
     for _ in 0..STEPS {
@@ -163,7 +185,8 @@ fn nonsense_is_refused_or_harmless() {
             Ok(descriptor) => {
                 read += 1;
                 assert_eq!(descriptor.encode(), bytes);
-                assert_eq!(descriptor.flags & !HINTS, 0);
+                assert_eq!(descriptor.flags & !(HINTS | FRAME), 0);
+                assert!(descriptor.flags & FRAME == 0 || descriptor.segment == 0);
                 let is_lent = lent.contains(&descriptor.name);
                 let (offset, length) = (descriptor.offset as usize, descriptor.length as usize);
                 let mut copy = [0; 2048];

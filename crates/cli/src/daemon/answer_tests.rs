@@ -167,6 +167,13 @@ impl Lease for Part {
         }
     }
 
+    fn frames(&self, kind: u16) -> Result<(), i32> {
+        match kind {
+            0x0800 => Err(libc::EINVAL),
+            _ => Ok(()),
+        }
+    }
+
     fn more_ports(&self) -> Result<Vec<PortRange>, i32> {
         Ok(vec![PortRange(41_000, 41_999)])
     }
@@ -587,6 +594,19 @@ fn ports_below_1024_follow_the_rules_of_the_moment() {
     assert_eq!(packets(&mut scene, &root, 89), 0);
     assert_eq!(packets(&mut scene, &root, 6), libc::EINVAL);
     assert_eq!(packets(&mut scene, &web, 89), libc::EACCES);
+    let frames =
+        |scene: &mut Scene, client: &Client, of| errno(scene.ask(client, &Request::Frames(of)));
+    assert_eq!(frames(&mut scene, &root, 0x88b5), 0);
+    assert_eq!(frames(&mut scene, &root, 0x0800), libc::EINVAL);
+    let Some(Answer::Refused { errno: eacces, why }) = scene.ask(&web, &Request::Frames(0x88b5))
+    else {
+        panic!("they are root's")
+    };
+    assert_eq!(eacces, libc::EACCES);
+    assert!(
+        why.contains("frames of EtherType 0x88b5 are root's"),
+        "{why}"
+    );
     let table = |user: Option<&str>, program: Option<&str>, port| LeaseConfig {
         user: user.map(str::to_owned),
         group: None,
@@ -594,9 +614,12 @@ fn ports_below_1024_follow_the_rules_of_the_moment() {
         ports: vec![PortRange(port, port)],
         protocol: None,
         packets: Vec::new(),
+        frames: Vec::new(),
     };
+    let mut first = table(Some("1000"), None, 80);
+    first.frames = vec![0x88b5];
     let tables = [
-        table(Some("1000"), None, 80),
+        first,
         table(None, Some("/bin/it"), 81),
         table(None, Some("/bin/other"), 82),
     ];
@@ -605,6 +628,9 @@ fn ports_below_1024_follow_the_rules_of_the_moment() {
     rustix::io::write(&scene.wake, &1_u64.to_ne_bytes()).unwrap();
     assert!(scene.turn().is_continue());
     assert_eq!(ask(&mut scene, &web, 80), 0);
+    assert_eq!(frames(&mut scene, &web, 0x88b5), 0);
+    assert_eq!(frames(&mut scene, &web, 0x88b6), libc::EACCES);
+    assert_eq!(frames(&mut scene, &other, 0x88b5), libc::EACCES);
     assert_eq!(ask(&mut scene, &other, 80), libc::EACCES);
     assert_eq!(ask(&mut scene, &other, 81), 0);
     assert_eq!(ask(&mut scene, &other, 82), libc::EACCES);
@@ -716,6 +742,7 @@ fn the_thread_starts_answers_and_stops() {
         ports: vec![PortRange(80, 80)],
         protocol: None,
         packets: Vec::new(),
+        frames: Vec::new(),
     }];
     service.set(Rules::of(&rules).unwrap());
     client.say(&serde_json::to_vec(&bind(80)).unwrap()).unwrap();

@@ -9,7 +9,7 @@ use std::{
 };
 
 use netchan::{
-    PairEnd,
+    PacketProtocol, PairEnd,
     link::lease::{Answer, Binding, FILES, MESSAGE_MAX, PortRange, Request, Reuse, Terms, VERSION},
 };
 use rustix::{
@@ -62,6 +62,8 @@ pub trait Lease: Send {
     fn give_back(&self, binding: Binding);
     /// The packets of an IP protocol number; an errno.
     fn packets(&self, protocol: u8) -> Result<(), i32>;
+    /// The frames of an EtherType; an errno.
+    fn frames(&self, kind: u16) -> Result<(), i32>;
     /// More ports for sockets that name none; an errno.
     fn more_ports(&self) -> Result<Vec<PortRange>, i32>;
     /// Its number; never another one's.
@@ -194,9 +196,7 @@ pub fn answer<L: Lender>(
         Request::Terms => Answer::Terms(Box::new(lease.terms())),
         Request::Bind(binding, reuse) => {
             may_bind(lender, rules, &connection.peer, binding)?;
-            let bound = lease.bind(*binding, *reuse);
-            bound.map_err(|errno| Refusal::system(Kind::Port, errno))?;
-            Answer::Done
+            done(lease.bind(*binding, *reuse))?
         }
         Request::Close(binding, others) => {
             lease.close(*binding, others);
@@ -207,10 +207,14 @@ pub fn answer<L: Lender>(
             return Ok(None);
         }
         Request::Packets(protocol) => {
-            may_have_packets(lender, rules, &connection.peer, *protocol)?;
-            let given = lease.packets(*protocol);
-            given.map_err(|errno| Refusal::system(Kind::Port, errno))?;
-            Answer::Done
+            let of = PacketProtocol::Ip(*protocol);
+            may_have_packets(lender, rules, &connection.peer, of)?;
+            done(lease.packets(*protocol))?
+        }
+        Request::Frames(kind) => {
+            let of = PacketProtocol::EtherType(*kind);
+            may_have_packets(lender, rules, &connection.peer, of)?;
+            done(lease.frames(*kind))?
         }
         Request::MorePorts => {
             let more = lease.more_ports();
@@ -219,6 +223,12 @@ pub fn answer<L: Lender>(
         }
     };
     Ok(Some(answer))
+}
+
+/// The answer to what was given, or not.
+fn done(given: Result<(), i32>) -> Result<Answer, Refusal> {
+    given.map_err(|errno| Refusal::system(Kind::Port, errno))?;
+    Ok(Answer::Done)
 }
 
 /// Whether the rules give the port.
@@ -240,19 +250,22 @@ fn may_bind<L: Lender>(
     Err(is_roots(&format!("port {port} is"), peer, blind))
 }
 
-/// The same of the packets of an IP protocol number.
+/// The same of the packets of an IP protocol number, or the frames of an EtherType.
 fn may_have_packets<L: Lender>(
     lender: &L,
     rules: &Rules,
     peer: &Peer,
-    protocol: u8,
+    protocol: PacketProtocol,
 ) -> Result<(), Refusal> {
     let mut blind = None;
     let runs = |program: &Path| lender.runs(peer, program);
     if rules.allow_packets(peer, protocol, runs, &mut blind) {
         return Ok(());
     }
-    let what = format!("packets of IP protocol {protocol} are");
+    let what = match protocol {
+        PacketProtocol::Ip(number) => format!("packets of IP protocol {number} are"),
+        PacketProtocol::EtherType(kind) => format!("frames of EtherType {kind:#06x} are"),
+    };
     Err(is_roots(&what, peer, blind))
 }
 

@@ -1,4 +1,5 @@
-//! Which user may have which port: as with a kernel, those below 1024 are root's, and `[[lease]]` tables give some of them to others.
+//! Which user may have which port: as with a kernel, those below 1024 are root's, and `[[lease]]` tables give some of them to others. So it is with packets
+//! of IP protocols and frames of EtherTypes.
 
 use std::{
     io,
@@ -6,6 +7,7 @@ use std::{
 };
 
 use netchan::{
+    PacketProtocol,
     config::LeaseConfig,
     link::lease::{Binding, PortRange, Transport},
 };
@@ -29,7 +31,8 @@ struct Rule {
     program: Option<PathBuf>,
     ports: Vec<PortRange>,
     protocol: Option<Transport>,
-    packets: Vec<u8>,
+    /// Packets of IP protocols, and frames.
+    packets: Vec<PacketProtocol>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -69,11 +72,11 @@ impl Rules {
         self.give(peer, gives, runs, blind)
     }
 
-    /// The same of the packets of an IP protocol number, which are root's.
+    /// The same of the packets of an IP protocol number, or the frames of an EtherType, which are root's.
     pub fn allow_packets(
         &self,
         peer: &Peer,
-        protocol: u8,
+        protocol: PacketProtocol,
         runs: impl Fn(&Path) -> io::Result<bool>,
         blind: &mut Option<String>,
     ) -> bool {
@@ -136,13 +139,15 @@ impl Rule {
                 .or_else(number)
                 .ok_or_else(|| format!("lease.group: there is no group {name}"))
         };
+        let packets = table.packets.iter().map(|&of| PacketProtocol::Ip(of));
+        let frames = (table.frames.iter()).map(|&of| PacketProtocol::EtherType(of));
         Ok(Self {
             user: table.user.as_ref().map(user).transpose()?,
             group: table.group.as_ref().map(group).transpose()?,
             program: table.program.clone(),
             ports: table.ports.clone(),
             protocol: table.protocol,
-            packets: table.packets.clone(),
+            packets: packets.chain(frames).collect(),
         })
     }
 }
@@ -174,6 +179,7 @@ mod tests {
             ports: vec![PortRange(80, 80), PortRange(500, 600)],
             protocol: None,
             packets: vec![89],
+            frames: vec![0x88b5],
         }
     }
 
@@ -286,12 +292,19 @@ mod tests {
             user: Some("1000".into()),
             ..table()
         }]);
+        let (ip, frames) = (PacketProtocol::Ip, PacketProtocol::EtherType);
         for (user, protocol, expected) in [
-            (0, 89, true),
-            (0, 132, true),
-            (1000, 89, true),
-            (1000, 132, false),
-            (1001, 89, false),
+            (0, ip(89), true),
+            (0, ip(132), true),
+            (0, frames(0x88b6), true),
+            (1000, ip(89), true),
+            (1000, ip(132), false),
+            (1000, ip(0xb5), false),
+            (1000, frames(0x88b5), true),
+            (1000, frames(0x88b6), false),
+            (1000, frames(89), false),
+            (1001, ip(89), false),
+            (1001, frames(0x88b5), false),
         ] {
             let peer = Peer::made_up(7, user, 5);
             let is = table.allow_packets(&peer, protocol, |_| Ok(false), &mut None);

@@ -525,6 +525,10 @@ impl Lease for Leased {
         self.ask_once(Request::Packets(protocol))
     }
 
+    fn frames(&self, kind: u16) -> Result<(), i32> {
+        self.ask_once(Request::Frames(kind))
+    }
+
     fn ports(&self) -> Vec<PortRange> {
         self.ports.lock().clone()
     }

@@ -65,6 +65,8 @@ pub enum Request {
     MorePorts,
     /// The packets of an IP protocol number that has no ports, in IPv4 and in IPv6. Answer: [`Answer::Done`].
     Packets(u8),
+    /// The frames of an EtherType, to the lender's link address and to groups of stations. Answer: [`Answer::Done`].
+    Frames(u16),
 }
 
 /// Most connections in one [`Request::Close`]: a message holds more, however long their addresses are.

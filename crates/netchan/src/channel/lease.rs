@@ -1,5 +1,5 @@
-//! A lease's channel: packets to an application in another process, which runs the protocols itself, and packets from it (C4). The link's side has
-//! two ends: [`LeaseEnd`] lies with its receiving half, [`LeaseSource`] with its transmitting half. The application's side is
+//! A lease's channel: packets to an application in another process, which runs the protocols itself, and packets from it (C4); of EtherTypes that it has,
+//! frames (C6). The link's side has two ends: [`LeaseEnd`] lies with its receiving half, [`LeaseSource`] with its transmitting half. The application's side is
 //! [`LeasedLink`](crate::link::lease::LeasedLink).
 //!
 //! Nothing that the application says or writes is believed: a name is looked up, a field is checked, and what leaves is a copy in memory of our own
@@ -13,7 +13,7 @@ use std::{
 };
 
 use netchan_base::descriptor::{
-    BadDescriptor, Bounds, CHECKSUM_VERIFIED, Descriptor, Return, WANTS_BUFFERS, Writer,
+    BadDescriptor, Bounds, CHECKSUM_VERIFIED, Descriptor, FRAME, Return, WANTS_BUFFERS, Writer,
 };
 use percore::{
     counter::Atomic,
@@ -31,6 +31,7 @@ use rustix::{
     },
 };
 
+use super::PacketProtocol;
 use crate::{
     counters::Counter,
     limits,
@@ -109,8 +110,8 @@ pub struct LeasePorts {
     pub bindings: Vec<LeasedPort>,
     /// Those of sockets that name none, of all protocols.
     pub ranges: Vec<PortRange>,
-    /// IP protocol numbers of which it has all packets.
-    pub protocols: Vec<u8>,
+    /// IP protocol numbers and EtherTypes of which it has all packets.
+    pub protocols: Vec<PacketProtocol>,
 }
 
 /// A port that a lease asked for.
@@ -153,7 +154,7 @@ impl fmt::Display for LeasePorts {
             write!(f, "{transport} {address}{closed}, ")?;
         }
         for protocol in &self.protocols {
-            write!(f, "ip {protocol}, ")?;
+            write!(f, "{protocol}, ")?;
         }
         for (number, range) in self.ranges.iter().enumerate() {
             let between = if number == 0 { "" } else { ", " };
@@ -281,6 +282,7 @@ pub fn lease(
         bounds: Bounds {
             layout: outward.layout(),
             links: 1,
+            frames: true,
         },
         packets: Slab::with_ready(
             limits::LEASE_COPIES,
@@ -327,15 +329,15 @@ impl LeaseEnd {
         &self.core
     }
 
-    /// Gives the application a copy of a packet, which starts at its IP header. It sees it after [`flush`](Self::flush).
+    /// Gives the application a copy of a packet, or of a frame. It sees it after [`flush`](Self::flush).
     ///
     /// # Errors
     /// The application has left no buffer for it, or it is longer than one.
-    pub fn put(&mut self, packet: &Packet) -> Result<(), Counter> {
+    pub fn put(&mut self, packet: &Packet, form: Form) -> Result<(), Counter> {
         if !self.is_staged {
             self.take_returns();
         }
-        let given = self.give(packet);
+        let given = self.give(packet, form);
         if given.is_none() {
             self.core.drops.add(1);
             return Err(Counter::DropLeaseFull);
@@ -345,19 +347,23 @@ impl LeaseEnd {
         Ok(())
     }
 
-    fn give(&mut self, packet: &Packet) -> Option<()> {
+    fn give(&mut self, packet: &Packet, form: Form) -> Option<()> {
         let mut buffer = self.slab.alloc()?;
         let bytes = packet.bytes();
         let length = u32::try_from(bytes.len()).ok()?;
         buffer.copy_in(0, bytes).ok()?;
         let name = self.slab.lend(buffer).ok()?;
-        let is_verified = packet.meta.checksum_verified.get();
+        let flags = match form {
+            Form::Ip if packet.meta.checksum_verified.get() => CHECKSUM_VERIFIED,
+            Form::Ip => 0,
+            Form::Frame => FRAME,
+        };
         let descriptor = Descriptor {
             name,
             offset: 0,
             length,
             link: 0,
-            flags: if is_verified { CHECKSUM_VERIFIED } else { 0 },
+            flags,
             segment: 0,
         };
         if self.sending.stage(descriptor.encode()).is_err() {
@@ -397,11 +403,20 @@ impl LeaseEnd {
     }
 }
 
+/// In which form a packet crosses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// From its IP header on.
+    Ip,
+    /// From its frame header on.
+    Frame,
+}
+
 /// What a look for the application's next packet gave.
 #[derive(Debug)]
 pub enum Taken {
-    /// A packet: a copy, not yet checked. It starts at its IP header, and has room in front for a frame's.
-    Packet(Packet),
+    /// A packet: a copy, not yet checked. One that starts at its IP header has room in front for a frame's.
+    Packet(Packet, Form),
     /// Something that cannot be, which is counted.
     Nonsense,
     /// Nothing, for now.
@@ -429,7 +444,7 @@ impl LeaseSource {
             return Taken::Nothing;
         };
         match self.copy(&item, packet, wants_buffers) {
-            Ok(packet) => Taken::Packet(packet),
+            Ok((packet, form)) => Taken::Packet(packet, form),
             Err(packet) => {
                 self.packets.free(packet.into_buffer());
                 self.core.nonsense.add(1);
@@ -443,7 +458,7 @@ impl LeaseSource {
         item: &Item,
         mut packet: Packet,
         wants_buffers: &mut bool,
-    ) -> Result<Packet, Packet> {
+    ) -> Result<(Packet, Form), Packet> {
         let read = Descriptor::decode(item, Writer::FarSide, &self.bounds);
         let Ok(descriptor) = read.map_err(|_: BadDescriptor| ()) else {
             return Err(packet);
@@ -461,7 +476,11 @@ impl LeaseSource {
         }
         packet.set_len(length);
         packet.meta.segment = descriptor.segment;
-        Ok(packet)
+        let form = match descriptor.flags & FRAME {
+            0 => Form::Ip,
+            _ => Form::Frame,
+        };
+        Ok((packet, form))
     }
 
     /// The application may write to the buffer again. It stays lent.

@@ -1,4 +1,4 @@
-//! `[[lease]]`: which ports below 1024, and packets of which IP protocols, `netchan daemon` gives to which users beside root.
+//! `[[lease]]`: which ports below 1024, packets of which IP protocols, and frames of which EtherTypes `netchan daemon` gives to which users beside root.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::{
 
 /// Tables that a file may have.
 const LEASES_MAX: usize = 256;
-/// Entries of `ports`, and of `packets`.
+/// Entries of `ports`, of `packets`, and of `frames`.
 const ENTRIES_MAX: usize = 64;
 
 /// One `[[lease]]`: a process that is all that it names may have these ports.
@@ -25,12 +25,14 @@ pub struct LeaseConfig {
     pub group: Option<String>,
     /// `program`: the file that the process runs, an absolute path.
     pub program: Option<PathBuf>,
-    /// `ports`; with `packets`, one entry at least.
+    /// `ports`; with `packets` and `frames`, one entry at least.
     pub ports: Vec<PortRange>,
     /// `protocol`; `None`: TCP and UDP.
     pub protocol: Option<Transport>,
     /// `packets`: IP protocol numbers.
     pub packets: Vec<u8>,
+    /// `frames`: EtherTypes.
+    pub frames: Vec<u16>,
 }
 
 /// As it stands in the file.
@@ -43,6 +45,7 @@ pub(super) struct Lease {
     ports: Option<Spanned<Vec<Spanned<String>>>>,
     protocol: Option<Spanned<String>>,
     packets: Option<Spanned<Vec<Spanned<i64>>>>,
+    frames: Option<Spanned<Vec<Spanned<i64>>>>,
 }
 
 /// Checks one; `before` are those that stand before it.
@@ -51,6 +54,7 @@ pub(super) fn read(file: &Lease, before: usize) -> Result<LeaseConfig, Problem> 
     let given = [
         file.ports.as_ref().map(Spanned::span),
         file.packets.as_ref().map(Spanned::span),
+        file.frames.as_ref().map(Spanned::span),
     ];
     let spans = named.map(|field| field.as_ref().map(Spanned::span));
     let about = |what: String| Problem {
@@ -66,7 +70,9 @@ pub(super) fn read(file: &Lease, before: usize) -> Result<LeaseConfig, Problem> 
         return Err(about(what.into()));
     }
     if given.iter().all(Option::is_none) {
-        return Err(about("it gives nothing; write `ports` or `packets`".into()));
+        return Err(about(
+            "it gives nothing; write `ports`, `packets` or `frames`".into(),
+        ));
     }
     for field in named.into_iter().flatten() {
         if field.get_ref().is_empty() || field.get_ref().contains('\0') {
@@ -86,6 +92,7 @@ pub(super) fn read(file: &Lease, before: usize) -> Result<LeaseConfig, Problem> 
         ports: file.ports.as_ref().map_or(Ok(Vec::new()), ports)?,
         protocol,
         packets: file.packets.as_ref().map_or(Ok(Vec::new()), packets)?,
+        frames: file.frames.as_ref().map_or(Ok(Vec::new()), frames)?,
     })
 }
 
@@ -144,6 +151,23 @@ fn packets(file: &Spanned<Vec<Spanned<i64>>>) -> Result<Vec<u8>, Problem> {
     entries(file)?.iter().map(number).collect()
 }
 
+/// EtherTypes that the stack does not speak.
+fn frames(file: &Spanned<Vec<Spanned<i64>>>) -> Result<Vec<u16>, Problem> {
+    let kind = |entry: &Spanned<i64>| {
+        let written = entry.get_ref();
+        let kind = u16::try_from(*written).map_err(|_| {
+            problem(
+                entry,
+                format!("{written} is no EtherType: 0x0600 to 0xffff"),
+            )
+        })?;
+        let checked = PacketProtocol::EtherType(kind).check();
+        checked.map_err(|e| problem(entry, e.to_string()))?;
+        Ok(kind)
+    };
+    entries(file)?.iter().map(kind).collect()
+}
+
 /// `80` or `8000-8999`.
 fn range(text: &Spanned<String>) -> Result<PortRange, Problem> {
     let written = text.get_ref();
@@ -184,6 +208,7 @@ mod tests {
             ports: vec![PortRange(80, 80), PortRange(8000, 8999)],
             protocol: Some(Transport::Tcp),
             packets: Vec::new(),
+            frames: Vec::new(),
         };
         let second = LeaseConfig {
             user: None,
@@ -192,6 +217,7 @@ mod tests {
             ports: vec![PortRange(53, 53)],
             protocol: None,
             packets: Vec::new(),
+            frames: Vec::new(),
         };
         assert_eq!(all, [first, second]);
         let edges = leases("user = '0'\nports = ['1', '65535', '1-65535']\nprotocol = 'udp'");
@@ -205,11 +231,14 @@ mod tests {
         let packets = leases("user = '0'\npackets = [89, 255]");
         assert!(packets[0].ports.is_empty());
         assert_eq!(packets[0].packets, [89, 255]);
+        let frames = leases("user = '0'\nframes = [0x0600, 0x88b5, 65535]");
+        assert!(frames[0].ports.is_empty() && frames[0].packets.is_empty());
+        assert_eq!(frames[0].frames, [0x0600, 0x88b5, 0xffff]);
         assert!(Config::parse("", "x").unwrap().leases.is_empty());
     }
 
     /// Each with its line, the key that is named, and what is said.
-    const WRONG: [(&str, usize, &str, &str); 22] = [
+    const WRONG: [(&str, usize, &str, &str); 31] = [
         ("ports = ['80']", 2, "ports", "names no process"),
         ("user = ''\nports = ['80']", 2, "user", "no name"),
         (
@@ -225,6 +254,25 @@ mod tests {
         ("user = 'a'\npackets = [-1]", 3, "packets", "0 to 255"),
         ("user = 'a'\npackets = [6]", 3, "packets", "has sockets"),
         ("user = 'a'\npackets = [58]", 3, "packets", "stack's own"),
+        ("frames = [0x88b5]", 2, "frames", "names no process"),
+        ("user = 'a'\nframes = []", 3, "frames", "1 to 64"),
+        (
+            "user = 'a'\nframes = [65536]",
+            3,
+            "frames",
+            "0x0600 to 0xffff",
+        ),
+        ("user = 'a'\nframes = [-1]", 3, "frames", "0x0600 to 0xffff"),
+        ("user = 'a'\nframes = [0x05ff]", 3, "frames", "IEEE 802.3"),
+        ("user = 'a'\nframes = [46]", 3, "frames", "is a length"),
+        ("user = 'a'\nframes = [0x0806]", 3, "frames", "stack's own"),
+        ("user = 'a'\nframes = [0x8100]", 3, "frames", "VLAN tag"),
+        (
+            "user = 'a'\nframes = ['0x88b5']",
+            3,
+            "frames",
+            "expected i64",
+        ),
         ("user = 'a'\nports = []", 3, "ports", "1 to 64"),
         ("user = 'a'\nports = ['0']", 3, "ports", "`0` is no port"),
         ("user = 'a'\nports = ['65536']", 3, "ports", "no port"),

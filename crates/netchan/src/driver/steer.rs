@@ -46,6 +46,8 @@ pub enum Verdict {
     Packet(usize),
     /// To an application with a lease, by the number of its end ([`Steer::leases`]); starts at its IP header, too.
     Lease(usize),
+    /// The same of a frame of an EtherType that the lease has; starts at its frame header.
+    LeasedFrame(usize),
     /// To a packet channel of an EtherType; starts at its frame header. Its `meta` says where that ends.
     Frame(usize),
     /// On, to another host: it came in a frame for us, and its addresses may leave the link. Starts at its IP header, too.
@@ -207,6 +209,12 @@ impl Steer {
         ends.position(|end| end.protocol() == protocol)
     }
 
+    /// The end of the lease that has these packets.
+    #[cold]
+    fn leased_end(&self, protocol: PacketProtocol) -> Option<usize> {
+        self.leases.as_ref()?.find_protocol(protocol)
+    }
+
     /// The addresses have changed: what was found out for the last flow holds no more.
     pub const fn forget(&mut self) {
         self.last = LastFlow::NONE;
@@ -335,10 +343,14 @@ impl Steer {
             }
             EtherType::IPV4 | EtherType::IPV6 => packet.pull(len),
             EtherType(kind) => {
-                let end = self.packet_end(PacketProtocol::EtherType(kind));
                 packet.meta.interface = self.interface;
                 packet.meta.upper = u16::try_from(len).unwrap_or(u16::MAX);
-                return end.map(Verdict::Frame).ok_or(Counter::DropEtherType);
+                let kind = PacketProtocol::EtherType(kind);
+                if let Some(end) = self.packet_end(kind) {
+                    return Ok(Verdict::Frame(end));
+                }
+                let end = self.leased_end(kind).map(Verdict::LeasedFrame);
+                return end.ok_or(Counter::DropEtherType);
             }
         }
         // What another application of the lender's sends from our address to our address is no stranger's.
@@ -379,12 +391,12 @@ impl Steer {
             Protocol::IGMP if !v6 => return Ok(Verdict::Host(HostWork::Membership)),
             Protocol::ICMPV6 if v6 => return Ok(Verdict::Host(HostWork::Icmp)),
             Protocol(number) => {
-                if let Some(end) = self.packet_end(PacketProtocol::Ip(number)) {
+                let protocol = PacketProtocol::Ip(number);
+                if let Some(end) = self.packet_end(protocol) {
                     return Ok(Verdict::Packet(end));
                 }
-                let leases = self.leases.as_ref();
-                let end = leases.and_then(|leases| leases.find_protocol(checked.protocol));
-                return Ok(end.map_or(Verdict::Host(HostWork::Unserved), Verdict::Lease));
+                let end = self.leased_end(protocol).map(Verdict::Lease);
+                return Ok(end.unwrap_or(Verdict::Host(HostWork::Unserved)));
             }
         }
         let ports = packet

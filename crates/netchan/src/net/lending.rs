@@ -15,7 +15,7 @@ use crate::{
         Kind,
         binding::{BindRequest, PortChange},
     },
-    channel::{LeaseCore, LeaseFiles, LeasedPort, PacketProtocol, PairEnd},
+    channel::{LeaseCore, LeaseFiles, LeasePorts, LeasedPort, PacketProtocol, PairEnd},
     errno::invalid,
     flow::FlowKey,
     limits,
@@ -260,16 +260,36 @@ impl Lent {
     /// Gives the application the packets of an IP protocol number, to its address and from it, until the lease ends.
     ///
     /// # Errors
-    /// An errno. EINVAL: this stack speaks it ([`PacketProtocol`]); EADDRINUSE: another lease has them, or this process.
+    /// An errno. EINVAL: this stack speaks it ([`PacketProtocol`]); EADDRINUSE: another lease has them, or this process; ENOBUFS: it has those of 256 protocols.
     pub fn packets(&self, protocol: u8) -> Result<(), i32> {
-        let checked = PacketProtocol::Ip(protocol).check();
-        checked.map_err(|_| libc::EINVAL)?;
+        self.give(PacketProtocol::Ip(protocol))
+    }
+
+    /// Gives the application the frames of an EtherType, to this link's address and to groups of stations, and from this link's address, until the lease ends.
+    ///
+    /// # Errors
+    /// As for [`packets`](Self::packets).
+    pub fn frames(&self, kind: u16) -> Result<(), i32> {
+        self.give(PacketProtocol::EtherType(kind))
+    }
+
+    fn give(&self, protocol: PacketProtocol) -> Result<(), i32> {
+        protocol.check().map_err(|_| libc::EINVAL)?;
+        let has = |ports: &LeasePorts| ports.protocols.contains(&protocol);
+        let ports = self.core.ports.lock();
+        if has(&ports) {
+            return Ok(());
+        }
+        if ports.protocols.len() >= limits::LEASE_PROTOCOLS {
+            return Err(libc::ENOBUFS);
+        }
+        drop(ports); // before the halves' locks
         let stack = self.net.stack();
         if !stack.give_packets(self.link, self.core.number, protocol) {
             return Err(libc::EADDRINUSE);
         }
         let mut ports = self.core.ports.lock();
-        if !ports.protocols.contains(&protocol) {
+        if !has(&ports) {
             ports.protocols.push(protocol);
         }
         Ok(())

@@ -27,7 +27,8 @@ impl Net {
     /// Such packets are unserved until then (ICMP says so of IP packets), and again when it is dropped. Not to be called from within a module.
     ///
     /// # Errors
-    /// `InvalidInput`, in words: the stack speaks the protocol. `AddrInUse`: it has a channel. EMFILE: there are 32.
+    /// `InvalidInput`, in words: the stack speaks the protocol. `AddrInUse`: it has a channel, or on a daemon another program has it. EMFILE: there are 32. EACCES: a daemon
+    /// does not give it to this user.
     pub fn packet_channel(&self, protocol: PacketProtocol) -> io::Result<PacketChannel> {
         PacketChannel::open(self, protocol)
     }

@@ -134,13 +134,13 @@ impl Stack {
     /// Asks the lenders of this stack's links, if there are such, for the packets of a protocol. Waits for their answer.
     ///
     /// # Errors
-    /// A lender's errno; EOPNOTSUPP: frames, which no lease has.
+    /// A lender's errno.
     pub(super) fn lease_packets(&self, protocol: PacketProtocol) -> Result<(), i32> {
         let leases = self.control.leases.all();
         let mut leases = leases.iter();
         leases.try_for_each(|lease| match protocol {
             PacketProtocol::Ip(number) => lease.packets(number),
-            PacketProtocol::EtherType(_) => Err(libc::EOPNOTSUPP),
+            PacketProtocol::EtherType(kind) => lease.frames(kind),
         })
     }
 

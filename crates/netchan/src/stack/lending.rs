@@ -2,8 +2,6 @@
 
 use std::{collections::HashSet, io, sync::Arc};
 
-use proto::wire::ipv4::Protocol;
-
 use super::Stack;
 use crate::{
     channel::{LeaseCore, LeaseFiles, PacketProtocol, lease},
@@ -196,16 +194,15 @@ impl Stack {
         self.with_interface(queue, |interface| interface.leases.add_ports(lease, ports));
     }
 
-    /// A lease has the packets of an IP protocol number from now on. False: another one has them, or the lender itself.
-    pub fn give_packets(&self, link: usize, lease: u64, protocol: u8) -> bool {
+    /// A lease has the packets of an IP protocol number, or the frames of an EtherType, from now on. False: another one has them, or the lender itself.
+    pub fn give_packets(&self, link: usize, lease: u64, protocol: PacketProtocol) -> bool {
         let Some(&queue) = self.driver.links[link].first() else {
             return false;
         };
         let mut own = self.packet_channels().into_iter();
-        if own.any(|core| core.protocol() == PacketProtocol::Ip(protocol)) {
+        if own.any(|core| core.protocol() == protocol) {
             return false;
         }
-        let protocol = Protocol(protocol);
         let is_given = self.with_receive(queue, |receive| {
             let leases = receive.steer.leases.as_mut();
             leases.is_some_and(|leases| leases.add_protocol(lease, protocol))
@@ -218,13 +215,10 @@ impl Stack {
 
     /// Whether a lease has the packets of a protocol.
     pub fn has_lent_packets(&self, protocol: PacketProtocol) -> bool {
-        let PacketProtocol::Ip(number) = protocol else {
-            return false;
-        };
         (0..self.driver.queues.len()).any(|queue| {
             self.with_receive(queue, |receive| {
                 let leases = receive.steer.leases.as_ref();
-                leases.is_some_and(|all| all.find_protocol(Protocol(number)).is_some())
+                leases.is_some_and(|all| all.find_protocol(protocol).is_some())
             })
         })
     }

@@ -97,6 +97,7 @@ fn answer(socket: &OwnedFd, lent: &Lent, tell: &dyn Fn(&Lent)) {
             Request::Packets(protocol) => lent
                 .packets(protocol)
                 .map_or_else(refused, |()| Answer::Done),
+            Request::Frames(kind) => lent.frames(kind).map_or_else(refused, |()| Answer::Done),
             Request::MorePorts => lent.more_ports().map_or_else(refused, Answer::Ports),
         };
         if matches!(answer, Answer::Done | Answer::Ports(_)) {

@@ -5,7 +5,7 @@
 use std::{collections::VecDeque, mem, os::fd::BorrowedFd, sync::Arc};
 
 use netchan_base::{
-    descriptor::{Bounds, Descriptor, Return, WANTS_BUFFERS, Writer},
+    descriptor::{Bounds, Descriptor, FRAME, Return, WANTS_BUFFERS, Writer},
     packet::Packet,
 };
 use percore::{
@@ -25,7 +25,8 @@ const LOOKS: u32 = 64;
 /// The generation of the names that are lent from the beginning.
 const FIRST: u32 = 1;
 
-/// Both directions of a line over a side that nothing has used yet. `writer`: what the other end may say ([`Descriptor::decode`]).
+/// Both directions of a line over a side that nothing has used yet. `writer`: what the other end may say ([`Descriptor::decode`]). Frames
+/// come from the slab's owner, the lender, alone: no other lease says what a frame is.
 pub(super) fn of(
     side: Side<Item, Back>,
     inward: BorrowedSlab,
@@ -134,6 +135,7 @@ impl Inlet {
         let bounds = Bounds {
             layout: self.slab.layout(),
             links: 1,
+            frames: self.writer == Writer::Owner,
         };
         let mut wants_buffers = false;
         let mut items = mem::take(&mut self.items);
@@ -307,6 +309,18 @@ impl Outlet {
     /// # Errors
     /// Why it does not go.
     pub fn send(&mut self, frame: &Packet, packet: &[u8]) -> Result<(), NotSent> {
+        self.put(packet, frame.meta.segment, 0)
+    }
+
+    /// Sends a frame as it is, with its header.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub fn send_frame(&mut self, frame: &Packet) -> Result<(), NotSent> {
+        self.put(frame.bytes(), 0, FRAME)
+    }
+
+    fn put(&mut self, packet: &[u8], segment: u16, form: u32) -> Result<(), NotSent> {
         let length = u32::try_from(packet.len()).map_err(|_| NotSent::Refused)?;
         if length > self.slab.layout().buffer_bytes() {
             return Err(NotSent::Refused);
@@ -319,8 +333,8 @@ impl Outlet {
             offset: 0,
             length,
             link: 0,
-            flags: if are_few { WANTS_BUFFERS } else { 0 },
-            segment: frame.meta.segment,
+            flags: form | if are_few { WANTS_BUFFERS } else { 0 },
+            segment,
         };
         (self.sending.stage(descriptor.encode())).map_err(|_| NotSent::Full)?;
         self.free.pop();

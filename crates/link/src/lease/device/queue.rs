@@ -1,4 +1,5 @@
-//! The queue of a lease: a line to the lender, and those to other leases past it. Frames get their header here, and lose it.
+//! The queue of a lease: a line to the lender, and those to other leases past it. IP packets get a frame header here, and lose it; other frames keep theirs,
+//! and cross between lender and application only.
 //!
 //! The lender is believed to hand over this program's packets, and nothing else. Of other leases nothing is believed.
 
@@ -10,7 +11,7 @@ use std::{
 };
 
 use netchan_base::{
-    descriptor::{CHECKSUM_VERIFIED, Descriptor, Writer},
+    descriptor::{CHECKSUM_VERIFIED, Descriptor, FRAME, Writer},
     packet::{Course, Flag, Packet},
 };
 use percore::{
@@ -120,9 +121,11 @@ impl Intake for Frames<'_> {
     ) -> bool {
         let offset = descriptor.offset as usize; // widening: u32 to usize
         let length = descriptor.length as usize; // widening: u32 to usize
-        let copied = self.make(length, |packet| {
-            from.copy_out(descriptor.name, offset, packet).is_ok()
-        });
+        let copy = |room: &mut [u8]| from.copy_out(descriptor.name, offset, room).is_ok();
+        let copied = match descriptor.flags & FRAME {
+            0 => self.make(length, copy),
+            _ => self.copy_frame(length, copy),
+        };
         let Some(mut packet) = copied else {
             return false;
         };
@@ -143,14 +146,33 @@ impl Intake for Frames<'_> {
 impl Frames<'_> {
     /// A frame with a packet of this length, which `fill` writes; `None`: counted.
     fn make(&mut self, length: usize, fill: impl FnOnce(&mut [u8]) -> bool) -> Option<Packet> {
+        let header = self.header;
+        self.fill(HEADER_MIN + length, |frame| frame_of(header, frame, fill))
+    }
+
+    /// A frame of this length, which `copy` writes with its header: none of IP, whose packets cross without. `None`: counted.
+    fn copy_frame(
+        &mut self,
+        length: usize,
+        copy: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Option<Packet> {
+        self.fill(length, |frame| {
+            (copy(frame) && Content::of(frame)? == Content::Frame).then_some(())
+        })
+    }
+
+    fn fill(
+        &mut self,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> Option<()>,
+    ) -> Option<Packet> {
         let Some(buffer) = self.slab.alloc() else {
             self.counts.no_buffer += 1;
             return None;
         };
         let mut packet = Packet::new(buffer, 0);
-        let length = HEADER_MIN + length;
         packet.set_len(length);
-        if packet.len() < length || self.fill(packet.bytes_mut(), fill).is_none() {
+        if packet.len() < length || fill(packet.bytes_mut()).is_none() {
             self.counts.length += 1;
             self.slab.free(packet.into_buffer());
             return None;
@@ -161,23 +183,6 @@ impl Frames<'_> {
     fn count(&mut self, packet: &Packet) {
         self.counts.packets += 1;
         self.counts.bytes += packet.len() as u64;
-    }
-
-    /// Writes a header, and the packet behind it. `None` if that is not of IP.
-    fn fill(&self, frame: &mut [u8], fill: impl FnOnce(&mut [u8]) -> bool) -> Option<()> {
-        let (header, packet) = frame.split_first_chunk_mut::<HEADER_MIN>()?;
-        if !fill(packet) {
-            return None;
-        }
-        let kind = match packet.first()? >> 4 {
-            4 => EtherType::IPV4,
-            6 => EtherType::IPV6,
-            _ => return None,
-        };
-        *header = self.header;
-        let (_, place) = header.split_last_chunk_mut::<2>()?;
-        *place = kind.0.to_be_bytes();
-        Some(())
     }
 
     /// A connection whose peer is gone is asked whether it is alive, by a SYN from there: it answers, whatever its state (RFC 5961 §4), and the lender,
@@ -222,6 +227,27 @@ impl Frames<'_> {
         self.burst.push_back(packet);
         true
     }
+}
+
+/// Writes a header, all of it but the type from `most`, and the packet behind it. `None` if that is not of IP.
+fn frame_of(
+    most: [u8; HEADER_MIN],
+    frame: &mut [u8],
+    fill: impl FnOnce(&mut [u8]) -> bool,
+) -> Option<()> {
+    let (header, packet) = frame.split_first_chunk_mut::<HEADER_MIN>()?;
+    if !fill(packet) {
+        return None;
+    }
+    let kind = match packet.first()? >> 4 {
+        4 => EtherType::IPV4,
+        6 => EtherType::IPV6,
+        _ => return None,
+    };
+    *header = most;
+    let (_, place) = header.split_last_chunk_mut::<2>()?;
+    *place = kind.0.to_be_bytes();
+    Some(())
 }
 
 /// The header of an IP packet with a segment of TCP that has no options and no text.
@@ -370,7 +396,10 @@ struct Tx {
 
 impl Tx {
     fn send_one(&mut self, frame: &Packet, now: Instant) -> Result<(), NotSent> {
-        let packet = ip_packet(frame.bytes()).ok_or(NotSent::Refused)?;
+        let packet = match Content::of(frame.bytes()).ok_or(NotSent::Refused)? {
+            Content::Packet(packet) => packet,
+            Content::Frame => return self.lender.send_frame(frame),
+        };
         match self.peers.place_for(packet, frame.meta.segment, now) {
             Some(place) => self.peers.send(place, (frame, packet), now),
             None => self.lender.send(frame, packet),
@@ -378,13 +407,28 @@ impl Tx {
     }
 }
 
-/// The packet in a frame, where it is of IP.
-fn ip_packet(frame: &[u8]) -> Option<&[u8]> {
-    let (header, packet) = frame.split_first_chunk::<HEADER_MIN>()?;
-    let (_, kind) = header.split_last_chunk::<2>()?;
-    let kind = EtherType(u16::from_be_bytes(*kind));
-    let is_ip = kind == EtherType::IPV4 || kind == EtherType::IPV6;
-    (is_ip && !packet.is_empty()).then_some(packet)
+/// What of a frame crosses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content<'a> {
+    /// Its IP packet.
+    Packet(&'a [u8]),
+    /// All of it.
+    Frame,
+}
+
+impl<'a> Content<'a> {
+    /// `None`: nothing of it. Neighbours are the lender's, so there is no ARP.
+    fn of(frame: &'a [u8]) -> Option<Self> {
+        let (header, packet) = frame.split_first_chunk::<HEADER_MIN>()?;
+        let (_, kind) = header.split_last_chunk::<2>()?;
+        match EtherType(u16::from_be_bytes(*kind)) {
+            EtherType::IPV4 | EtherType::IPV6 => {
+                (!packet.is_empty()).then_some(Self::Packet(packet))
+            }
+            EtherType::ARP => None,
+            _ => Some(Self::Frame),
+        }
+    }
 }
 
 impl LinkTx for Tx {

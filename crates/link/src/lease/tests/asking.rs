@@ -257,6 +257,7 @@ fn what_was_granted_is_not_asked_for_again() {
     );
     for _ in 0..2 {
         assert_eq!(lease.packets(89), Ok(()));
+        assert_eq!(lease.frames(0x88b5), Ok(()));
     }
     drop(lease);
     let binding = |transport, at| {
@@ -270,6 +271,7 @@ fn what_was_granted_is_not_asked_for_again() {
             binding(Transport::Udp, "10.77.0.2:80"),
             binding(Transport::Tcp, "[::]:80"),
             Request::Packets(89),
+            Request::Frames(0x88b5),
         ]
     );
 }

@@ -2,7 +2,7 @@
 
 use std::{fs::File, os::unix::fs::FileExt};
 
-use netchan_base::descriptor::{CHECKSUM_VERIFIED, Descriptor, Return};
+use netchan_base::descriptor::{CHECKSUM_VERIFIED, Descriptor, FRAME, Return};
 use percore::{
     edge::{self, EdgeLayout, Side, Which},
     own::Own,
@@ -11,7 +11,7 @@ use percore::{
 use proto::{time::Duration, wire::tcp};
 
 use super::{
-    lender::{Back, Item},
+    lender::{Back, Item, MAC},
     peers::{BUFFERS, CLIENT, HERE, Scene, THERE, bytes_of, of_server, packet, pair, segment},
 };
 use crate::lease::{News, Transport};
@@ -67,6 +67,14 @@ fn a_peer_sends_from_its_ports_and_nothing_else() {
         CHECKSUM_VERIFIED,
     );
     assert!(scene.receive(CLIENT).is_empty(), "it may not say so");
+    let before = scene.queue(CLIENT).rx.statistics().length;
+    // Neither a frame, nor a packet that it says is one.
+    let frame = [&MAC[..], &[2, 0, 0, 0, 0, 9, 0x88, 0xb5], &[7; 46]].concat();
+    for bytes in [frame, segment(THERE, HERE)] {
+        put(&mut side, &mut slab, &bytes, FRAME);
+        assert!(scene.receive(CLIENT).is_empty(), "frames are the lender's");
+    }
+    assert_eq!(scene.queue(CLIENT).rx.statistics().length, before + 2);
     put(&mut side, &mut slab, &segment(THERE, HERE), 0);
     assert_eq!(scene.receive(CLIENT).len(), 1);
     // A port that others have, too, is one that it sends from.

@@ -172,6 +172,7 @@ impl Lender {
         let bounds = Bounds {
             layout: self.outward.layout(),
             links: 1,
+            frames: true,
         };
         let mut came = Vec::new();
         while let Some(item) = self.side.receiving.take_one() {

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, thread};
 
 use netchan_base::{
-    descriptor::{CHECKSUM_VERIFIED, Descriptor, Return, WANTS_BUFFERS},
+    descriptor::{CHECKSUM_VERIFIED, Descriptor, FRAME, Return, WANTS_BUFFERS},
     packet::Packet,
 };
 use percore::{
@@ -73,6 +73,61 @@ fn packets_pass_in_both_directions_and_buffers_come_back() {
     assert_eq!((rx.packets, tx.packets), (120, 120));
     assert_eq!((rx.bytes, rx.length, tx.errors), (tx.bytes, 0, 0));
     assert_eq!(lender.collect(), 3);
+    assert_eq!(lender.inward.lent(), 0);
+}
+
+/// A frame, as it crosses.
+fn whole(kind: u16, len: usize) -> Vec<u8> {
+    [
+        &MAC[..],
+        &[2, 0, 0, 0, 0, 9],
+        &kind.to_be_bytes(),
+        &vec![7; len],
+    ]
+    .concat()
+}
+
+#[test]
+fn frames_keep_their_header() {
+    let mut lender = Lender::new();
+    let mut queue = lender.queue();
+    let mut slab = slab();
+    for len in [0, 1, 46, 1500] {
+        let sent = whole(0x88b5, len);
+        assert!(lender.send(&sent, FRAME));
+        let came = receive(&mut queue, &mut slab);
+        assert_eq!((came.len(), came[0].bytes()), (1, &sent[..]));
+        assert!(!came[0].meta.checksum_verified.get());
+        let mut frames = VecDeque::from([frame(&mut slab, 0x88b5, &sent[14..])]);
+        frames[0].bytes_mut()[..12].copy_from_slice(&sent[..12]);
+        assert_eq!(queue.tx.transmit(NOW, &mut frames).unwrap(), 1);
+        let came = lender.take();
+        assert_eq!((came.len(), &came[0].1), (1, &sent));
+        assert_eq!((came[0].0.flags, came[0].0.segment), (FRAME, 0));
+        lender.give_back(&came[0].0);
+    }
+    let (rx, tx) = (queue.rx.statistics(), queue.tx.statistics());
+    assert_eq!((rx.packets, rx.bytes), (tx.packets, tx.bytes));
+    assert_eq!((rx.packets, rx.length, tx.errors), (4, 0, 0));
+    // Cut short, of IP or ARP, longer than a buffer here.
+    let mut small = Slab::new(4, 256).unwrap();
+    for (bytes, refused) in [
+        (whole(0x88b5, 0)[..13].to_vec(), true),
+        (vec![0x45], true),
+        (whole(IPV4, 40), true),
+        (whole(IPV6, 40), true),
+        (whole(0x0806, 28), true),
+        (whole(0x88b5, 243), true),
+        (whole(0x88b5, 242), false),
+    ] {
+        let before = queue.rx.statistics().length;
+        assert!(lender.send(&bytes, FRAME));
+        let came = receive(&mut queue, &mut small);
+        assert_eq!(came.is_empty(), refused, "{bytes:?}");
+        assert_eq!(queue.rx.statistics().length, before + u64::from(refused));
+    }
+    assert_eq!(small.available(), 4, "none is lost here");
+    assert_eq!(lender.collect(), 1);
     assert_eq!(lender.inward.lent(), 0);
 }
 

@@ -246,7 +246,7 @@ pub(super) const LEASE: &[Key] = &[
         name: "ports",
         value: Example(r#"["80", "443", "8000-8999"]"#),
         values: "list of ports and ranges, 64 at most",
-        meaning: "it may have these; this or `packets` is required",
+        meaning: "it may have these; this, `packets` or `frames` is required",
         ..OF_LEASE
     },
     Key {
@@ -261,6 +261,13 @@ pub(super) const LEASE: &[Key] = &[
         value: Example("[89]"),
         values: "list of IP protocol numbers that the stack does not speak, 64 at most",
         meaning: "it may have a packet channel for these",
+        ..OF_LEASE
+    },
+    Key {
+        name: "frames",
+        value: Example("[0x88b5]"),
+        values: "list of EtherTypes from 0x0600 on that the stack does not speak, 64 at most",
+        meaning: "it may have a packet channel for the frames of these",
         ..OF_LEASE
     },
 ];

@@ -8,14 +8,14 @@ use std::{io, mem::MaybeUninit, sync::Arc};
 use percore::own::Own;
 use proto::{
     time::{Duration, Instant},
-    wire::{ipv4::Protocol, tcp::Flags},
+    wire::tcp::Flags,
 };
 use rustix::event::{Timespec, epoll};
 
 use self::{check::Rights, flows::Flows};
 use super::Interface;
 use crate::{
-    channel::{LeaseSource, Taken},
+    channel::{Form, LeaseSource, PacketProtocol, Taken},
     counters::Counter,
     flow::FlowKey,
     link::{
@@ -150,11 +150,9 @@ impl Leases {
     }
 
     /// A lease has the packets of a protocol from now on.
-    pub fn add_protocol(&mut self, lease: u64, protocol: Protocol) {
-        if let Some(leased) = self.of(lease)
-            && !leased.rights.protocols.contains(&protocol)
-        {
-            leased.rights.protocols.push(protocol);
+    pub fn add_protocol(&mut self, lease: u64, protocol: PacketProtocol) {
+        if let Some(leased) = self.of(lease) {
+            leased.rights.protocols.insert(protocol);
         }
     }
 
@@ -259,7 +257,8 @@ impl Interface {
             match leased.source.take(&mut wants_buffers) {
                 Taken::Nothing => break,
                 Taken::Nonsense => self.count(Counter::LeaseNonsense),
-                Taken::Packet(packet) => self.send_leased(leased, packet, now),
+                Taken::Packet(packet, Form::Ip) => self.send_leased(leased, packet, now),
+                Taken::Packet(frame, Form::Frame) => self.send_leased_frame(leased, frame),
             }
             taken += 1;
         }
@@ -285,5 +284,20 @@ impl Interface {
         if self.screen(&mut packet, now) {
             self.send(packet, now);
         }
+    }
+
+    /// *check* of a frame, which modules do not see. It leaves with a header of our own.
+    #[cold]
+    fn send_leased_frame(&mut self, leased: &Leased, mut frame: Packet) {
+        let core = leased.source.core();
+        let facts = self.facts();
+        let checked = (leased.rights).check_frame(&mut frame, facts.mac, facts.mtu);
+        let Ok((destination, kind)) = checked else {
+            core.refused.add(1);
+            return self.count_lost(Counter::DropCheck, &frame, Begins::Frame);
+        };
+        core.packets_out.add(1);
+        self.count(Counter::LeaseOut);
+        self.frame_of(kind, destination, frame);
     }
 }

@@ -184,8 +184,9 @@ impl Interface {
         self.frame_of(ethertype, destination, packet);
     }
 
+    /// The same of this EtherType.
     #[inline]
-    fn frame_of(&mut self, kind: EtherType, destination: MacAddr, packet: Packet) {
+    pub(super) fn frame_of(&mut self, kind: EtherType, destination: MacAddr, packet: Packet) {
         let header = ethernet::Header::new(destination, self.facts().mac, kind);
         self.enqueue(packet, |room| {
             header.emit(room);

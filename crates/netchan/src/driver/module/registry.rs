@@ -237,6 +237,7 @@ impl HookChain {
             Verdict::Drop(_)
             | Verdict::Forward
             | Verdict::Frame(_)
+            | Verdict::LeasedFrame(_)
             | Verdict::Host(HostWork::Arp | HostWork::Fragment | HostWork::Rejected(_)) => {
                 Answer::Pass { changed: false }
             }

@@ -1,7 +1,7 @@
 //! Which ports of a link are leased, and to which applications (C4).
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
@@ -9,7 +9,7 @@ use indexmap::{IndexMap, map::Entry};
 use proto::wire::ipv4::Protocol;
 
 use crate::{
-    channel::LeaseEnd,
+    channel::{Form, LeaseEnd, PacketProtocol},
     counters::Counter,
     driver::steer::spread,
     flow::FlowKey,
@@ -31,8 +31,8 @@ pub struct LeaseTable {
     udp: Box<[u32]>,
     ping: Box<[u32]>,
     places: Vec<Place>,
-    /// IP protocol numbers without ports, and the ends of those that have them.
-    protocols: Vec<(Protocol, usize)>,
+    /// Protocols without ports, and EtherTypes: the ends of those that have them.
+    protocols: HashMap<PacketProtocol, usize>,
     /// Ends to which something was given.
     staged: Vec<usize>,
 }
@@ -105,7 +105,7 @@ impl Default for LeaseTable {
             udp: vec![0; PORTS].into(),
             ping: vec![0; PORTS].into(),
             places: Vec::new(),
-            protocols: Vec::new(),
+            protocols: HashMap::new(),
             staged: Vec::new(),
         }
     }
@@ -131,33 +131,26 @@ impl LeaseTable {
         place.end(address, flow)
     }
 
-    /// The end of the lease that has the packets of a protocol without ports.
-    pub fn find_protocol(&self, protocol: Protocol) -> Option<usize> {
-        let mut all = self.protocols.iter();
-        all.find(|(of, _)| *of == protocol).map(|&(_, end)| end)
+    /// The end of the lease that has the packets of a protocol without ports, or the frames of an EtherType.
+    pub fn find_protocol(&self, protocol: PacketProtocol) -> Option<usize> {
+        self.protocols.get(&protocol).copied()
     }
 
     /// A lease has the packets of a protocol from now on. False: another one has them.
-    pub fn add_protocol(&mut self, lease: u64, protocol: Protocol) -> bool {
+    pub fn add_protocol(&mut self, lease: u64, protocol: PacketProtocol) -> bool {
         let Some(end) = self.end_of(lease) else {
             return false;
         };
-        match self.find_protocol(protocol) {
-            Some(holder) => holder == end,
-            None => {
-                self.protocols.push((protocol, end));
-                true
-            }
-        }
+        *self.protocols.entry(protocol).or_insert(end) == end
     }
 
-    /// Gives a lease's application a copy of a packet.
+    /// Gives a lease's application a copy of a packet, or of a frame.
     ///
     /// # Errors
     /// Why it is dropped.
-    pub fn put(&mut self, end: usize, packet: &Packet) -> Result<(), Counter> {
+    pub fn put(&mut self, end: usize, packet: &Packet, form: Form) -> Result<(), Counter> {
         let to = self.ends.get_mut(end).and_then(Option::as_mut);
-        to.ok_or(Counter::DropLeaseFull)?.put(packet)?;
+        to.ok_or(Counter::DropLeaseFull)?.put(packet, form)?;
         if self.staged.last() != Some(&end) {
             self.staged.push(end);
         }
@@ -192,7 +185,7 @@ impl LeaseTable {
         };
         self.ends[end] = None;
         self.pins[end] = 0;
-        self.protocols.retain(|(_, holder)| *holder != end);
+        self.protocols.retain(|_, holder| *holder != end);
         for place in &mut self.places {
             place.holders.retain(|holder| holder.end != end);
             place.pinned.retain(|_, pinned| *pinned != end);
@@ -451,7 +444,25 @@ mod tests {
             let found = find(&table, protocol, (ip, port), (1, 0));
             assert_eq!(found, expected, "{protocol:?} {ip} {port}");
         }
+        let (ip, frames) = (PacketProtocol::Ip, PacketProtocol::EtherType);
+        for (lease, protocol, is_given) in [
+            (5, ip(89), true),
+            (5, ip(89), true),
+            (6, ip(89), false),
+            (6, frames(89), true),
+            (5, frames(0x88b5), true),
+            (6, frames(0x88b5), false),
+            (9, frames(0x88b6), false),
+        ] {
+            assert_eq!(
+                table.add_protocol(lease, protocol),
+                is_given,
+                "{lease} {protocol}"
+            );
+        }
         table.remove(5);
+        let held = [ip(89), frames(0x88b5), frames(89)].map(|of| table.find_protocol(of).is_some());
+        assert_eq!(held, [false, false, true]);
         assert_eq!(find(&table, tcp, ("10.0.0.2", 80), (1, 0)), Some(6));
         // Its place is another's now, which has none of its ports.
         let (end, _source, _files) = lease((8, 0), "test".into()).unwrap();

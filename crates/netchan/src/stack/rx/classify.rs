@@ -3,6 +3,7 @@
 use proto::time::Instant;
 
 use crate::{
+    channel::Form,
     counters::Counter,
     driver::{interface::Receive, module::Side, steer::Verdict},
     limits::SHARDS_MAX,
@@ -88,7 +89,9 @@ pub(super) fn fate_of(verdict: &Result<Verdict, Reason>) -> tap::Note {
         Ok(Verdict::Flow(_)) => (tap::Verdict::Shard, None, Reason::NONE),
         Ok(Verdict::Host(_)) => (tap::Verdict::Host, None, Reason::NONE),
         Ok(Verdict::Forward) => (tap::Verdict::Forward, None, Reason::NONE),
-        Ok(Verdict::Lease(_)) => (tap::Verdict::Lease, None, Reason::NONE),
+        Ok(Verdict::Lease(_) | Verdict::LeasedFrame(_)) => {
+            (tap::Verdict::Lease, None, Reason::NONE)
+        }
         Ok(Verdict::Packet(_) | Verdict::Frame(_)) => {
             (tap::Verdict::PacketChannel, None, Reason::NONE)
         }
@@ -124,6 +127,7 @@ pub(super) fn sort(
             side.host_work.push_back((work, packet));
         }
         Verdict::Lease(end) => give_leased(driver, side, end, packet, now),
+        Verdict::LeasedFrame(end) => put_leased(driver, side, (end, Form::Frame), packet, now),
         Verdict::Packet(end) => give(driver, side, (end, Begins::Network), packet, now),
         Verdict::Frame(end) => give(driver, side, (end, Begins::Frame), packet, now),
         Verdict::Forward => side.onward.push_back(packet),
@@ -177,15 +181,32 @@ pub(super) fn give_leased(
     packet: Packet,
     now: Instant,
 ) {
+    put_leased(driver, side, (end, Form::Ip), packet, now);
+}
+
+/// The same of a packet in either form.
+fn put_leased(
+    driver: &DriverSide,
+    side: &mut Receive,
+    (end, form): (usize, Form),
+    packet: Packet,
+    now: Instant,
+) {
     let Some(leases) = &mut side.steer.leases else {
         return;
     };
-    let counter = match leases.put(end, &packet) {
+    let counter = match leases.put(end, &packet, form) {
         Ok(()) => Counter::LeaseIn,
         Err(reason) => {
             let link = side.steer.interface().into();
             trace::note(trace::DROP, [link, reason as u64]);
-            Receive::show_lost(&mut side.taps, Reason::counted(reason), [&packet], now);
+            if side.taps.watches_drops() {
+                let begins = match form {
+                    Form::Ip => Begins::Network,
+                    Form::Frame => Begins::Frame,
+                };
+                (side.taps).lost(Reason::counted(reason), &packet, begins, now);
+            }
             reason
         }
     };

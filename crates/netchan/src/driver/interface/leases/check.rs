@@ -1,14 +1,15 @@
 //! *check* of an application's packets: from an address of this host and a port of the lease's, TCP, UDP or a request for an echo, and nothing that a
-//! socket could not send.
+//! socket could not send; and of its frames, of EtherTypes that it was given.
 //!
 //! What is checked is a copy that the application cannot change. What passes is consistent: its lengths are those of its headers.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     net::{IpAddr, SocketAddr},
 };
 
 use proto::wire::{
+    ethernet::{self, EtherType, MacAddr},
     ipv4::{self, Protocol},
     ipv6::{
         self,
@@ -18,6 +19,7 @@ use proto::wire::{
 };
 
 use crate::{
+    channel::PacketProtocol,
     driver::network::Network,
     limits,
     link::{
@@ -35,8 +37,8 @@ const SEGMENT_MIN: u16 = 64;
 pub struct Rights {
     /// Its ports.
     pub ports: Holding,
-    /// Those protocols without ports of which it has the packets.
-    pub protocols: Vec<Protocol>,
+    /// Those protocols without ports, and EtherTypes, of which it has the packets.
+    pub protocols: HashSet<PacketProtocol>,
     /// Datagrams whose first fragment passed.
     fragmented: VecDeque<Fragmented>,
 }
@@ -52,11 +54,11 @@ struct Fragmented {
 /// Why an application may not send a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Not an IP packet of the length that it has, or with options; or its transport header is cut short.
+    /// Not an IP packet of the length that it has, or with options; or its transport header is cut short. No frame, or one with a VLAN tag.
     Header,
-    /// The source is no address of this host's, or a loopback address.
+    /// The source is no address of this host's, or a loopback address; of a frame, not the link's.
     Source,
-    /// Neither TCP nor UDP nor a request for an echo, nor of a protocol that is the lease's.
+    /// Neither TCP nor UDP nor a request for an echo, nor of a protocol or an EtherType that is the lease's.
     Protocol,
     /// A port that is not the lease's.
     Port,
@@ -101,7 +103,7 @@ impl Rights {
             Protocol::UDP => Some(Transport::Udp),
             Protocol::ICMP if source.is_ipv4() => Some(Transport::Ping),
             Protocol::ICMPV6 if source.is_ipv6() => Some(Transport::Ping),
-            other if self.protocols.contains(&other) => None,
+            Protocol(other) if self.protocols.contains(&PacketProtocol::Ip(other)) => None,
             _ => return Err(Refusal::Protocol),
         };
         let fits = match packet.meta.segment {
@@ -125,6 +127,36 @@ impl Rights {
         meta.protocol = fields.protocol;
         meta.upper = u16::try_from(fields.upper).map_err(|_| Refusal::Header)?;
         Ok(())
+    }
+
+    /// Checks a frame of the application's for the link with this address and MTU, and cuts it to what follows its header. Where it goes, and its EtherType:
+    /// all that is taken from the header.
+    ///
+    /// # Errors
+    /// What the application may not send.
+    pub fn check_frame(
+        &self,
+        frame: &mut Packet,
+        mac: MacAddr,
+        mtu: usize,
+    ) -> Result<(MacAddr, EtherType), Refusal> {
+        let read = ethernet::Header::parse(frame.bytes());
+        let (header, len) = read.map_err(|_| Refusal::Header)?;
+        if len != ethernet::HEADER_LEN {
+            return Err(Refusal::Header);
+        }
+        if header.source != mac {
+            return Err(Refusal::Source);
+        }
+        let kind = header.ethertype;
+        if !self.protocols.contains(&PacketProtocol::EtherType(kind.0)) {
+            return Err(Refusal::Protocol);
+        }
+        if frame.len() - len > mtu {
+            return Err(Refusal::Length);
+        }
+        frame.pull(len);
+        Ok((header.destination, kind))
     }
 
     /// The source port of a packet, or, of later fragments, that their first one has passed.

@@ -209,7 +209,7 @@ fn a_lease_asks_for_echoes_by_its_identifiers() {
 #[test]
 fn packets_of_a_protocol_that_was_given_pass() {
     let mut rights = rights();
-    rights.protocols.push(Protocol(253));
+    rights.protocols.insert(PacketProtocol::Ip(253));
     let mut check =
         |bytes: &[u8], segment| check(&mut rights, bytes, segment, (1500, CUTS)).map(|_| ());
     for ends in [(OURS, THEIRS), (OURS_V6, THEIRS_V6)] {
@@ -227,6 +227,89 @@ fn packets_of_a_protocol_that_was_given_pass() {
     }
     let foreign = packet((THEIRS, THEIRS), Protocol(253), 0, 0);
     assert_eq!(check(&foreign, 0), Err(Refusal::Source));
+}
+
+/// What *check* says of a frame with this header and so much behind it: where it goes, and its type.
+fn check_frame(
+    header: &ethernet::Header,
+    payload: usize,
+    cut: usize,
+) -> Result<(MacAddr, EtherType), Refusal> {
+    let mut rights = rights();
+    rights.protocols.insert(PacketProtocol::EtherType(0x88b5));
+    rights.protocols.insert(PacketProtocol::Ip(253));
+    let mut slab = Slab::new(1, HEADROOM + 65_536).unwrap();
+    let mut frame = Packet::new(slab.alloc().unwrap(), HEADROOM);
+    let len = header.len() + payload;
+    header.emit(frame.room_mut());
+    frame.set_len(len - cut);
+    let passed = rights.check_frame(&mut frame, MacAddr([2; 6]), 1500)?;
+    assert_eq!(frame.len(), payload - cut, "the header is off");
+    assert!(frame.push(ethernet::HEADER_LEN).is_some());
+    Ok(passed)
+}
+
+#[test]
+fn frames_of_an_ethertype_that_was_given_pass() {
+    let (ours, kind) = (MacAddr([2; 6]), EtherType(0x88b5));
+    let header = |to, from, kind| ethernet::Header::new(to, from, kind);
+    for to in [
+        MacAddr([2, 0, 0, 0, 0, 9]),
+        MacAddr::BROADCAST,
+        MacAddr([1, 0, 0x5e, 0, 0, 1]),
+        ours,
+    ] {
+        for payload in [0, 1, 1500] {
+            let checked = check_frame(&header(to, ours, kind), payload, 0);
+            assert_eq!(checked, Ok((to, kind)), "{to} {payload}");
+        }
+        let long = check_frame(&header(to, ours, kind), 1501, 0);
+        assert_eq!(long, Err(Refusal::Length));
+        for from in [
+            to.0.map(|byte| byte ^ 1),
+            [0; 6],
+            [0xff; 6],
+            [2, 2, 2, 2, 2, 3],
+        ] {
+            let forged = check_frame(&header(to, MacAddr(from), kind), 60, 0);
+            assert_eq!(forged, Err(Refusal::Source), "{from:?}");
+        }
+        for other in [
+            EtherType(0x88b6),
+            EtherType(0x0600),
+            EtherType(0xffff),
+            EtherType::ARP,
+            EtherType::IPV4,
+            EtherType::IPV6,
+            EtherType(46),
+            EtherType(253),
+        ] {
+            let checked = check_frame(&header(to, ours, other), 300, 0);
+            assert_eq!(checked, Err(Refusal::Protocol), "{other:?}");
+        }
+        let undefined = check_frame(&header(to, ours, EtherType(1501)), 60, 0);
+        assert_eq!(undefined, Err(Refusal::Header));
+        let tag = Some(ethernet::Tag::new(0));
+        for (vlan, service) in [(tag, None), (None, tag), (tag, tag)] {
+            let tagged = ethernet::Header {
+                vlan,
+                service,
+                ..header(to, ours, kind)
+            };
+            assert_eq!(check_frame(&tagged, 60, 0), Err(Refusal::Header));
+        }
+        for cut in 1..=ethernet::HEADER_LEN {
+            let checked = check_frame(&header(to, ours, kind), 0, cut);
+            assert_eq!(checked, Err(Refusal::Header), "cut by {cut}");
+        }
+    }
+    // Without a right there is none.
+    let mut slab = Slab::new(1, HEADROOM + 64).unwrap();
+    let mut frame = Packet::new(slab.alloc().unwrap(), HEADROOM);
+    header(MacAddr::BROADCAST, ours, kind).emit(frame.room_mut());
+    frame.set_len(60);
+    let none = Rights::default().check_frame(&mut frame, ours, 1500);
+    assert_eq!(none, Err(Refusal::Protocol));
 }
 
 #[test]
