@@ -86,6 +86,9 @@ pub struct Arguments {
     /// How work is placed on cores (default: app-channel)
     #[arg(long, value_name = "REGIME", value_parser = PossibleValuesParser::new(Regime::here().map(Regime::name)))]
     regime: Option<String>,
+    /// Lend 127.0.0.0/8 and ::1, too: the programs that run with --loopback share them, as with a kernel
+    #[arg(long)]
+    loopback: bool,
     /// Take links, addresses, rules and settings from this file instead
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     config: Option<PathBuf>,
@@ -108,7 +111,7 @@ pub fn daemon(arguments: &Arguments, flags: &log::Flags) -> Outcome {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(at("signals"))?;
     let listening = socket::open(arguments.socket.as_deref())?;
     let place = listening.name();
-    let builder = run::builder(&settings)?;
+    let builder = run::builder(&settings)?.lends_loopback(true);
     raise_limit();
     give_up_rights(user.as_ref(), &config, &listening)?;
     let net = builder
@@ -165,6 +168,7 @@ fn as_run(arguments: &Arguments) -> Result<run::Arguments, Failure> {
         address: arguments.address.clone(),
         gateway: arguments.gateway.clone(),
         regime: arguments.regime.clone(),
+        loopback: arguments.loopback,
         config: arguments.config.clone(),
         ..run::Arguments::default()
     })
@@ -310,6 +314,14 @@ impl Lease for Lent {
 
     fn packets(&self, protocol: u8) -> Result<(), i32> {
         Self::packets(self, protocol)
+    }
+
+    fn share_loopback(&self) -> Result<(), i32> {
+        Self::share_loopback(self)
+    }
+
+    fn has_loopback(&self) -> bool {
+        Self::has_loopback(self)
     }
 
     fn more_ports(&self) -> Result<Vec<PortRange>, i32> {

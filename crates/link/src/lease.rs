@@ -45,6 +45,15 @@ pub trait Lease: Send + Sync {
     /// An errno. EACCES; EADDRINUSE: another lease has them; EINVAL: the lender's own stack speaks it; ENETDOWN.
     fn packets(&self, protocol: u8) -> Result<(), i32>;
 
+    /// Asks for 127.0.0.0/8 and ::1, which it shares with the lender's other leases from then on. Waits as [`bind`](Self::bind) does.
+    ///
+    /// # Errors
+    /// An errno. EADDRNOTAVAIL: the lender does not lend them; ENETDOWN.
+    fn share_loopback(&self) -> Result<(), i32>;
+
+    /// Whether it shares them.
+    fn has_loopback(&self) -> bool;
+
     /// The ports for sockets that name none: those of the beginning, and what [`more_ports`](Self::more_ports) has added.
     fn ports(&self) -> Vec<PortRange>;
 

@@ -59,6 +59,7 @@ struct Part {
     steps: Steps,
     number: u64,
     bound: RefCell<Vec<Binding>>,
+    loopback: Cell<bool>,
     news: OwnedFd,
 }
 
@@ -99,6 +100,7 @@ impl Lender for MadeUp {
             steps: Arc::clone(&self.steps),
             number: self.lent.borrow().len() as u64,
             bound: RefCell::default(),
+            loopback: Cell::default(),
             news,
         })
     }
@@ -119,6 +121,7 @@ impl Lease for Part {
         let terms = json!({
             "version": VERSION, "link": "tap:nc0", "mac": [2, 0, 0, 0, 0, 1], "mtu": 1500, "segmentation": "none",
             "addresses": ["10.77.0.2/24"], "inward": layout, "outward": layout, "slots": 64, "ports": self.ports().1,
+            "loopback": true,
         });
         serde_json::from_value(terms).unwrap()
     }
@@ -142,6 +145,15 @@ impl Lease for Part {
             6 => Err(libc::EINVAL),
             _ => Ok(()),
         }
+    }
+
+    fn share_loopback(&self) -> Result<(), i32> {
+        self.loopback.set(true);
+        Ok(())
+    }
+
+    fn has_loopback(&self) -> bool {
+        self.loopback.get()
     }
 
     fn more_ports(&self) -> Result<Vec<PortRange>, i32> {

@@ -57,6 +57,10 @@ pub trait Lease: Send {
     fn bind(&self, binding: Binding) -> Result<(), i32>;
     /// The packets of an IP protocol number; an errno.
     fn packets(&self, protocol: u8) -> Result<(), i32>;
+    /// The loopback addresses, too; an errno.
+    fn share_loopback(&self) -> Result<(), i32>;
+    /// Whether it shares them.
+    fn has_loopback(&self) -> bool;
     /// More ports for sockets that name none; an errno.
     fn more_ports(&self) -> Result<Vec<PortRange>, i32>;
     /// Its number; never another one's.
@@ -197,6 +201,11 @@ pub fn answer<L: Lender>(
             may_have_packets(lender, rules, &connection.peer, protocol)?;
             let given = lease.packets(protocol);
             given.map_err(|errno| Refusal::system(Kind::Port, errno))?;
+            Ok(Answer::Done)
+        }
+        Request::Loopback => {
+            let shared = lease.share_loopback();
+            shared.map_err(|errno| Refusal::system(Kind::Port, errno))?;
             Ok(Answer::Done)
         }
         Request::MorePorts => {

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::Segmentation;
 
 /// The version of all of this.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Descriptors that come with [`Answer::Terms`] to [`Request::Attach`], in this order: the slab of packets to the application, that of packets from it,
 /// the edge's memory, the edge's socket, the socket of [`News`].
@@ -60,6 +60,8 @@ pub enum Request {
     MorePorts,
     /// The packets of an IP protocol number that has no ports, in IPv4 and in IPv6. Answer: [`Answer::Done`].
     Packets(u8),
+    /// 127.0.0.0/8 and ::1, where [`Terms::loopback`] says that they are lent: the lease's ports are there, too, from now on. Answer: [`Answer::Done`].
+    Loopback,
 }
 
 /// A port that is asked for.
@@ -178,6 +180,8 @@ pub struct PeerPorts {
     pub shared: Vec<Binding>,
     /// Of all protocols, at all addresses.
     pub ranges: Vec<PortRange>,
+    /// Its ports are at the loopback addresses, too.
+    pub loopback: bool,
 }
 
 /// A lease.
@@ -204,6 +208,8 @@ pub struct Terms {
     pub slots: u32,
     /// Ports for sockets that name none.
     pub ports: Vec<PortRange>,
+    /// The lender lends 127.0.0.0/8 and ::1, too ([`Request::Loopback`]).
+    pub loopback: bool,
 }
 
 /// [`Segmentation`], as it is written.

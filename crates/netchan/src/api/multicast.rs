@@ -222,7 +222,7 @@ pub(crate) fn leading_to(net: &Network, group: IpAddr) -> Option<u8> {
     };
     let mut links = (0..).zip(&net.interfaces);
     let mut first =
-        || links.find(|(number, facts)| net.loopback != Some(*number) && has_family(facts));
+        || links.find(|(number, facts)| net.lo() != Some(*number) && has_family(facts));
     by_route.or_else(|| first().map(|(number, _)| number))
 }
 

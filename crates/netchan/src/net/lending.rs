@@ -92,6 +92,7 @@ impl Lent {
             outward: self.files.outward.encode(),
             slots: self.files.edge.slots(),
             ports: self.core.ports.lock().ranges.clone(),
+            loopback: net.lends_loopback(self.link),
         }
     }
 
@@ -150,7 +151,7 @@ impl Lent {
         }
         let stack = self.net.stack();
         let is_ours = |ip: IpAddr| ip.is_unspecified() || stack.control.host.network().is_local(ip);
-        if !is_ours(ip) || ip.is_loopback() {
+        if !is_ours(ip) || ip.is_loopback() && !self.core.has_loopback() {
             return Err(libc::EADDRNOTAVAIL);
         }
         let binding = Binding {
@@ -183,6 +184,24 @@ impl Lent {
         drop(ports);
         stack.bind_lease(self.link, self.core.number, &binding);
         Ok(())
+    }
+
+    /// Lets the application share 127.0.0.0/8 and ::1 with other leases of the link: its ports are there, too, until the lease ends.
+    ///
+    /// # Errors
+    /// EADDRNOTAVAIL: they are not lent ([`Builder::lends_loopback`](super::Builder::lends_loopback)), or with another link.
+    pub fn share_loopback(&self) -> Result<(), i32> {
+        let stack = self.net.stack();
+        if !stack.control.host.network().lends_loopback(self.link) {
+            return Err(libc::EADDRNOTAVAIL);
+        }
+        stack.share_loopback(&self.core);
+        Ok(())
+    }
+
+    /// Whether it does.
+    pub fn has_loopback(&self) -> bool {
+        self.core.has_loopback()
     }
 
     /// Gives the application the packets of an IP protocol number, to its address and from it, until the lease ends.

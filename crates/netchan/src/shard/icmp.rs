@@ -36,9 +36,9 @@ impl Shard {
                 message,
                 Destination::Ours,
                 packet.meta.reassembled.get(),
-                ours,
+                &ours,
             ),
-            _ => icmp::receive_v4(message, Destination::Ours, ours),
+            _ => icmp::receive_v4(message, Destination::Ours, &ours),
         };
         match incoming {
             Ok(icmp::Incoming::Error(error)) if error.protocol != Protocol::TCP => {

@@ -22,12 +22,13 @@ impl Stack {
             Kind::Ping => Transport::Ping,
         };
         let ip = request.address.ip();
-        if ip.is_loopback() || ip.is_multicast() {
+        if ip.is_multicast() {
             return Ok(());
         }
         let address = SocketAddr::new(ip, request.address.port());
         let leases = self.control.leases.lock().clone();
-        let mut leases = leases.iter();
+        // Loopback addresses are lent by one of them, or are this stack's own.
+        let mut leases = (leases.iter()).filter(|lease| !ip.is_loopback() || lease.has_loopback());
         leases.try_for_each(|lease| lease.bind(transport, address))
     }
 

@@ -82,6 +82,7 @@ impl Lender {
             outward: outward.layout().encode(),
             slots,
             ports: vec![PortRange(40_000, 40_063)],
+            loopback: true,
         };
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -69,7 +69,7 @@ pub fn of_server() -> PeerPorts {
             binding(Transport::Udp, "[::]:53"),
         ],
         shared: vec![binding(Transport::Tcp, "10.77.0.2:81")],
-        ranges: Vec::new(),
+        ..PeerPorts::default()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The host's own work on an interface: ARP, NDP, echo, fragments, and ICMP errors about protocols that are not served.
 
-use std::net::IpAddr;
+use std::{borrow::Cow, net::IpAddr};
 
 use proto::{
     icmp::{self, echo, error},
@@ -63,7 +63,7 @@ impl Interface {
                 .net
                 .addresses_with(header.destination.into(), self.number);
             (
-                icmp::receive_v4(message, ours.classify(header.destination.into()), ours),
+                icmp::receive_v4(message, ours.classify(header.destination.into()), &ours),
                 None,
             )
         } else if let Ok(header) = ipv6::Header::parse(bytes) {
@@ -79,7 +79,7 @@ impl Interface {
                     message,
                     to,
                     packet.meta.reassembled.get(),
-                    ours,
+                    &ours,
                 ),
                 Some(header),
             )
@@ -124,6 +124,11 @@ impl Interface {
         let host = self.host.clone();
         let facts = &host.net.interfaces[usize::from(self.number)];
         let bytes = packet.bytes();
+        let at_loopback = super::ends_of(bytes).filter(|ends| ends.1.is_loopback());
+        let ours = match at_loopback {
+            Some((_, ip)) => host.net.addresses_with(ip, self.number),
+            None => Cow::Borrowed(&facts.addresses),
+        };
         let message = bytes
             .get(usize::from(packet.meta.upper)..)
             .unwrap_or_default();
@@ -131,10 +136,10 @@ impl Interface {
         whole.resize(bytes.len().max(ipv6::HEADER_LEN + message.len()), 0);
         let mtu = u16::try_from(facts.mtu).unwrap_or(u16::MAX);
         let reply = if let Ok(header) = ipv4::Header::parse(bytes) {
-            echo::reply_v4(&header, message, &facts.addresses, mtu, &mut whole)
+            echo::reply_v4(&header, message, &ours, mtu, &mut whole)
                 .map(|len| (len, IpAddr::V4(header.source)))
         } else if let Ok(header) = ipv6::Header::parse(bytes) {
-            echo::reply_v6(&header, message, &facts.addresses, &mut whole)
+            echo::reply_v6(&header, message, &ours, &mut whole)
                 .map(|len| (len, IpAddr::V6(header.source)))
         } else {
             Err(echo::Silent::NotAnEcho)
@@ -323,12 +328,16 @@ impl Interface {
         };
         let mut packet = Packet::new(buffer, HEADROOM);
         let host = self.host.clone();
-        let ours = &host.net.interfaces[usize::from(link)].addresses;
+        let ends = super::ends_of(about);
+        let ours = match ends.filter(|ends| ends.1.is_loopback()) {
+            Some((_, ip)) => host.net.addresses_with(ip, link),
+            None => Cow::Borrowed(&host.net.interfaces[usize::from(link)].addresses),
+        };
         let room = packet.room_mut();
-        let is_own = super::ends_of(about).is_some_and(|(source, _)| host.net.is_local(source));
+        let is_own = ends.is_some_and(|(source, _)| host.net.is_local(source));
         self.limiter.set_limits(host.limits_icmp);
         let limiter = (!is_own).then_some(&mut self.limiter);
-        if let Ok(response) = error::respond(kind, about, to_group, ours, limiter, now, room) {
+        if let Ok(response) = error::respond(kind, about, to_group, &ours, limiter, now, room) {
             packet.set_len(response.len);
             self.count(Counter::IcmpOut);
             return Some((response.destination, packet));

@@ -62,8 +62,23 @@ impl LeaseTable {
         };
         let place = places.get(usize::from(port))?.checked_sub(1)?;
         let all = self.holders.get(place as usize)?; // widening: u32 to usize
+        if address.is_loopback() {
+            return self.find_sharing(all, address);
+        }
         let exact = all.iter().find(|holder| holder.address == address);
         let holder = exact.or_else(|| all.iter().find(|holder| covers(holder.address, address)))?;
+        Some(holder.end)
+    }
+
+    /// The same at a loopback address, which those have that share them.
+    fn find_sharing(&self, all: &[Holder], address: IpAddr) -> Option<usize> {
+        let shares = |holder: &&Holder| {
+            let end = self.ends.get(holder.end).and_then(Option::as_ref);
+            end.is_some_and(|end| end.core().has_loopback())
+        };
+        let mut sharing = all.iter().filter(shares);
+        let exact = sharing.clone().find(|holder| holder.address == address);
+        let holder = exact.or_else(|| sharing.find(|holder| covers(holder.address, address)))?;
         Some(holder.end)
     }
 

@@ -101,7 +101,7 @@ fn check(
     packet.room_mut()[..bytes.len()].copy_from_slice(bytes);
     packet.set_len(bytes.len());
     packet.meta.segment = segment;
-    rights.check(&mut packet, &net(), link)?;
+    rights.check(&mut packet, (net, 0), link)?;
     assert_eq!(packet.bytes(), &bytes[..packet.len()]);
     Ok(packet.len())
 }
