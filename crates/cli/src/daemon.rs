@@ -13,6 +13,7 @@
 
 use std::{
     env, fs, io,
+    net::Ipv4Addr,
     os::{fd::BorrowedFd, unix::fs::DirBuilderExt},
     path::{Path, PathBuf},
 };
@@ -59,7 +60,7 @@ use crate::{
 /// Owns links and addresses, and lends them to programs
 #[derive(clap::Args)]
 #[command(
-    after_help = "Programs take a part of a link from it: `netchan run --link daemon COMMAND`. They share its addresses, as with a kernel; what they send is checked here. Ports below 1024 are \
+    after_help = "Programs take a part of a link from it: `netchan run --link daemon COMMAND`. They share its addresses, as with a kernel; what they send is checked here. With --loopback here and there they share 127.0.0.0/8 and ::1, too. Ports below 1024 are \
         root's, and those that a [[lease]] table of the configuration gives to a user, a group or a program. SIGHUP reads these tables again; links stay as they are until it is \
         started anew. SIGTERM ends it, and with it all leases.\n\n\
         The socket is /run/netchan/daemon.sock where it is started by root, which may give up its rights with --user; else it is for its own user alone, below $XDG_RUNTIME_DIR. systemd may hand it over \
@@ -120,7 +121,11 @@ pub fn daemon(arguments: &Arguments, flags: &log::Flags) -> Outcome {
     let ended = Ended(signals.handle());
     let service =
         Service::start(listening, Stack(net.clone()), rules, ended).map_err(at("netchan-lease"))?;
-    tracing::info!(target: "netchan::daemon", "lends {} at {place}", links(&net));
+    let loopback = match net.is_local(Ipv4Addr::LOCALHOST.into()) {
+        true => " and 127.0.0.0/8 and ::1",
+        false => "",
+    };
+    tracing::info!(target: "netchan::daemon", "lends {}{loopback} at {place}", links(&net));
     notify(&[NotifyState::Ready]);
     let mut asked = false;
     for signal in signals.forever() {

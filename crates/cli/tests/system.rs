@@ -24,6 +24,8 @@ mod datagrams;
 mod forking;
 #[path = "system/handed.rs"]
 mod handed;
+#[path = "system/loopback.rs"]
+mod loopback;
 #[path = "system/pings.rs"]
 mod pings;
 #[path = "system/sandbox.rs"]

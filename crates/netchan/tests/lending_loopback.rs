@@ -12,9 +12,7 @@ use std::{
 };
 
 use joined_leases::{counter, join, join_as, part, piped, tell_ports, tell_ports_as};
-use lease_service::{
-    LENDER, LENDER_V6, PEER, application, lender_and_peer, lender_of, pattern,
-};
+use lease_service::{LENDER, LENDER_V6, PEER, application, lender_and_peer, lender_of, pattern};
 use netchan::{
     Clock, Lent, Net,
     link::wire,
@@ -57,7 +55,10 @@ fn echo(client: &Net, server: &Net, (bound, to): (&str, &str), len: usize) -> Ip
         stream.read_exact(&mut back).unwrap();
         assert!(back == sent, "{bound} by {to}: other bytes");
         let (came, own) = (serving.join().unwrap(), stream.local_addr().unwrap());
-        assert_eq!((came.ip().to_canonical(), came.port()), (own.ip(), own.port()));
+        assert_eq!(
+            (came.ip().to_canonical(), came.port()),
+            (own.ip(), own.port())
+        );
         own.ip()
     })
 }
@@ -243,10 +244,19 @@ fn others_are_not_there() {
         ErrorKind::ConnectionRefused
     );
     // By its other address it is, and is answered.
-    first.tcp().connect((LENDER.parse::<IpAddr>().unwrap(), 80)).unwrap();
+    first
+        .tcp()
+        .connect((LENDER.parse::<IpAddr>().unwrap(), 80))
+        .unwrap();
     // It has the port alone all the same, as with a kernel.
-    assert_eq!(errno(first.tcp().listen("127.0.0.1:80")), Some(libc::EADDRINUSE));
-    assert_eq!(errno(apart.tcp().listen("127.0.0.1:81")), Some(libc::EADDRNOTAVAIL));
+    assert_eq!(
+        errno(first.tcp().listen("127.0.0.1:80")),
+        Some(libc::EADDRINUSE)
+    );
+    assert_eq!(
+        errno(apart.tcp().listen("127.0.0.1:81")),
+        Some(libc::EADDRNOTAVAIL)
+    );
     let binding = netchan::link::lease::Binding {
         transport: netchan::link::lease::Transport::Tcp,
         address: "127.0.0.1:81".parse().unwrap(),
@@ -284,7 +294,10 @@ fn without_a_lender_of_them_each_has_its_own() {
     }
     let (lender, _peer) = lender_and_peer(&wire::Options::default());
     let (none, _lent) = application(&lender, "none", Net::builder());
-    assert_eq!(errno(none.tcp().listen("127.0.0.1:80")), Some(libc::EADDRNOTAVAIL));
+    assert_eq!(
+        errno(none.tcp().listen("127.0.0.1:80")),
+        Some(libc::EADDRNOTAVAIL)
+    );
 }
 
 /// Packets that the lender has carried between leases.
@@ -323,7 +336,11 @@ fn connections_go_past_the_lender_unless_a_tap_looks() {
         seen += at_loopback(&mut tap);
         (seen > 5 && seen == carried(&lender) - before).then_some(())
     });
-    assert!(sees_all.is_some(), "{seen} of {}", carried(&lender) - before);
+    assert!(
+        sees_all.is_some(),
+        "{seen} of {}",
+        carried(&lender) - before
+    );
 }
 
 /// How many packets a tap has that are between two addresses of 127.0.0.0/8.
@@ -384,7 +401,10 @@ fn nothing_leaves_the_host() {
     }
     let open = first.udp().bind("0.0.0.0:0").unwrap();
     open.connect(format!("{PEER}:9")).unwrap();
-    assert_eq!(open.local_addr().unwrap().ip(), LENDER.parse::<IpAddr>().unwrap());
+    assert_eq!(
+        open.local_addr().unwrap().ip(),
+        LENDER.parse::<IpAddr>().unwrap()
+    );
     open.send(b"seen").unwrap();
     let arrived = eventually(|_| {
         out += at_loopback(&mut tap);

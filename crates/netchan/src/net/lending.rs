@@ -142,7 +142,7 @@ impl Lent {
     /// Gives the application a port, until the lease ends.
     ///
     /// # Errors
-    /// An errno. EINVAL: port 0; EADDRNOTAVAIL: no address of this host's; EADDRINUSE; ENOBUFS: it has 1,024.
+    /// An errno. EINVAL: port 0; EADDRNOTAVAIL: no address of this host's, or a loopback address that it does not share; EADDRINUSE; ENOBUFS: it has 1,024.
     pub fn bind(&self, binding: Binding) -> Result<(), i32> {
         let address = binding.address;
         let ip = address.ip().to_canonical();

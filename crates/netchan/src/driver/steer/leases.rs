@@ -238,6 +238,19 @@ mod tests {
                 "{protocol:?} {ip} {port}"
             );
         }
+        // At a loopback address only one that shares these.
+        table.bind(5, &binding(Transport::Tcp, "127.0.0.1:82"));
+        for (number, shared) in [(6, None), (7, Some(7))] {
+            table.ends[number - 5]
+                .as_ref()
+                .unwrap()
+                .core()
+                .share_loopback();
+            assert_eq!(find(&table, tcp, "127.0.0.1", 65_535), shared);
+            assert_eq!(find(&table, tcp, "127.0.0.1", 80), Some(6));
+            assert_eq!(find(&table, tcp, "::1", 80), None);
+            assert_eq!(find(&table, tcp, "127.0.0.1", 82), None);
+        }
         table.remove(5);
         assert_eq!(find(&table, tcp, "10.0.0.2", 80), Some(6));
         // Its place is another's now, which has none of its ports.
