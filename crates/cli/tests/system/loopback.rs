@@ -74,15 +74,16 @@ fn a_capture_sees_what_programs_send_each_other_at_loopback() {
         &format!(
             "{SERVERS}\
              get http://127.0.0.1:8000/page > /dev/null\n\
-             tcpdump -ni nc8 -w wire.pcap 2> heard & wire=$!; await grep -q listening heard\n\
+             tcpdump --immediate-mode -U -ni nc8 -w wire.pcap 2> heard & wire=$!; await grep -q listening heard\n\
              $netchan capture --pid $daemon -w taken.pcapng host 127.0.0.1 2> said & taken=$!\n\
              ready() {{ $netchan show taps --pid $daemon --json | grep -c '\"tap\"' | grep -qx 1; }}\n\
              await ready\n\
              get http://127.0.0.1:8000/page; get http://10.7.8.1:9/; get http://127.0.0.1:8000/page\n\
+             seen() {{ tcpdump -nr wire.pcap host 10.7.8.1 2> /dev/null | grep -q '10.7.8.1.9:'; }}\n\
+             await seen && echo the link was looked at\n\
              kill -INT $taken; wait $taken; kill -INT $wire; wait $wire\n\
              echo \"$(tcpdump -nr taken.pcapng 'tcp port 8000 and tcp[tcpflags] & tcp-syn != 0' 2> /dev/null | wc -l) at loopback\"\n\
              echo \"$(tcpdump -nr wire.pcap net 127.0.0.0/8 2> /dev/null | wc -l) of them on the link\"\n\
-             tcpdump -nr wire.pcap host 10.7.8.1 2> /dev/null | grep -q 10.7.8.1.9 && echo the link was looked at\n\
              {END}"
         ),
     );

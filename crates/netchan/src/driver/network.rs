@@ -176,11 +176,18 @@ impl Network {
     /// The addresses of the interface with `ip`, which is ours, or of the one with this number: what we send ourselves from one of our
     /// addresses to another comes in by either's. A loopback address is there, whichever it is.
     pub fn addresses_with(&self, ip: IpAddr, number: u8) -> Cow<'_, Addresses> {
-        if self.loopback_for(ip).is_some() {
-            return Cow::Owned(with_loopback(ip));
+        match self.interface_of(ip).map(u8::try_from) {
+            Some(Ok(number)) => self.addresses_at(ip, number),
+            _ => self.addresses_at(ip, number),
         }
-        let number = self.interface_of(ip).unwrap_or(number.into());
-        Cow::Borrowed(&self.interfaces[number].addresses)
+    }
+
+    /// The addresses of the interface with this number, by which a packet for `ip` came that is answered; of a loopback address, those of a host that has it.
+    pub fn addresses_at(&self, ip: IpAddr, number: u8) -> Cow<'_, Addresses> {
+        match self.loopback_for(ip) {
+            Some(_) => Cow::Owned(with_loopback(ip)),
+            None => Cow::Borrowed(&self.interfaces[usize::from(number)].addresses),
+        }
     }
 
     /// Our first address of the family of `like`.

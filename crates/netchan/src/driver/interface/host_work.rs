@@ -1,6 +1,6 @@
 //! The host's own work on an interface: ARP, NDP, echo, fragments, and ICMP errors about protocols that are not served.
 
-use std::{borrow::Cow, net::IpAddr};
+use std::net::IpAddr;
 
 use proto::{
     icmp::{self, echo, error},
@@ -124,11 +124,10 @@ impl Interface {
         let host = self.host.clone();
         let facts = &host.net.interfaces[usize::from(self.number)];
         let bytes = packet.bytes();
-        let at_loopback = super::ends_of(bytes).filter(|ends| ends.1.is_loopback());
-        let ours = match at_loopback {
-            Some((_, ip)) => host.net.addresses_with(ip, self.number),
-            None => Cow::Borrowed(&facts.addresses),
+        let Some((_, destination)) = super::ends_of(bytes) else {
+            return self.count_lost(Counter::DropIcmp, packet, Begins::Network);
         };
+        let ours = host.net.addresses_at(destination, self.number);
         let message = bytes
             .get(usize::from(packet.meta.upper)..)
             .unwrap_or_default();
@@ -328,13 +327,13 @@ impl Interface {
         };
         let mut packet = Packet::new(buffer, HEADROOM);
         let host = self.host.clone();
-        let ends = super::ends_of(about);
-        let ours = match ends.filter(|ends| ends.1.is_loopback()) {
-            Some((_, ip)) => host.net.addresses_with(ip, link),
-            None => Cow::Borrowed(&host.net.interfaces[usize::from(link)].addresses),
+        let Some((source, to)) = super::ends_of(about) else {
+            self.slab.free(packet.into_buffer());
+            return None;
         };
+        let ours = host.net.addresses_at(to, link);
         let room = packet.room_mut();
-        let is_own = ends.is_some_and(|(source, _)| host.net.is_local(source));
+        let is_own = host.net.is_local(source);
         self.limiter.set_limits(host.limits_icmp);
         let limiter = (!is_own).then_some(&mut self.limiter);
         if let Ok(response) = error::respond(kind, about, to_group, &ours, limiter, now, room) {
