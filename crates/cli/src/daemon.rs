@@ -13,7 +13,7 @@
 
 use std::{
     env, fs, io,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     os::{fd::BorrowedFd, unix::fs::DirBuilderExt},
     path::{Path, PathBuf},
 };
@@ -60,7 +60,7 @@ use crate::{
 /// Owns links and addresses, and lends them to programs
 #[derive(clap::Args)]
 #[command(
-    after_help = "Programs take a part of a link from it: `netchan run --link daemon COMMAND`. They share its addresses, as with a kernel; what they send is checked here. Ports below 1024 are \
+    after_help = "Programs take a part of a link from it: `netchan run --link daemon COMMAND`. They share its addresses, as with a kernel; what they send is checked here. With --loopback here and there they share 127.0.0.0/8 and ::1, too. Ports below 1024 are \
         root's, and those that a [[lease]] table of the configuration gives to a user, a group or a program. SIGHUP reads these tables again; links stay as they are until it is \
         started anew. SIGTERM ends it, and with it all leases.\n\n\
         The socket is /run/netchan/daemon.sock where it is started by root, which may give up its rights with --user; else it is for its own user alone, below $XDG_RUNTIME_DIR. systemd may hand it over \
@@ -87,6 +87,9 @@ pub struct Arguments {
     /// How work is placed on cores (default: app-channel)
     #[arg(long, value_name = "REGIME", value_parser = PossibleValuesParser::new(Regime::here().map(Regime::name)))]
     regime: Option<String>,
+    /// Lend 127.0.0.0/8 and ::1, too: the programs that run with --loopback share them, as with a kernel
+    #[arg(long)]
+    loopback: bool,
     /// Take links, addresses, rules and settings from this file instead
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     config: Option<PathBuf>,
@@ -109,7 +112,7 @@ pub fn daemon(arguments: &Arguments, flags: &log::Flags) -> Outcome {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(at("signals"))?;
     let listening = socket::open(arguments.socket.as_deref())?;
     let place = listening.name();
-    let builder = run::builder(&settings)?;
+    let builder = run::builder(&settings)?.lends_loopback(true);
     raise_limit();
     give_up_rights(user.as_ref(), &config, &listening)?;
     let net = builder
@@ -118,7 +121,11 @@ pub fn daemon(arguments: &Arguments, flags: &log::Flags) -> Outcome {
     let ended = Ended(signals.handle());
     let service =
         Service::start(listening, Stack(net.clone()), rules, ended).map_err(at("netchan-lease"))?;
-    tracing::info!(target: "netchan::daemon", "lends {} at {place}", links(&net));
+    let loopback = match net.is_local(Ipv4Addr::LOCALHOST.into()) {
+        true => " and 127.0.0.0/8 and ::1",
+        false => "",
+    };
+    tracing::info!(target: "netchan::daemon", "lends {}{loopback} at {place}", links(&net));
     notify(&[NotifyState::Ready]);
     let mut asked = false;
     for signal in signals.forever() {
@@ -166,6 +173,7 @@ fn as_run(arguments: &Arguments) -> Result<run::Arguments, Failure> {
         address: arguments.address.clone(),
         gateway: arguments.gateway.clone(),
         regime: arguments.regime.clone(),
+        loopback: arguments.loopback,
         config: arguments.config.clone(),
         ..run::Arguments::default()
     })
@@ -323,6 +331,14 @@ impl Lease for Lent {
 
     fn frames(&self, kind: u16) -> Result<(), i32> {
         Self::frames(self, kind)
+    }
+
+    fn share_loopback(&self) -> Result<(), i32> {
+        Self::share_loopback(self)
+    }
+
+    fn has_loopback(&self) -> bool {
+        Self::has_loopback(self)
     }
 
     fn more_ports(&self) -> Result<Vec<PortRange>, i32> {

@@ -46,7 +46,7 @@ const LIBRARY: &str = "libnetchan_preload.so";
         there, this machine 10.77.0.1 and fd77::1 (10.77.1.x for nc1, and so on); with --address it is there, and this machine the first other \
         address of that network, or the --gateway. That needs root, or CAP_NET_ADMIN. With --loopback and nothing else that names a link or an address \
         there is no TAP, only the program's own 127.0.0.0/8 and ::1, which no other process shares (with --supervise all that it starts shares them): with --kernel 127.0.0.53, say, \
-        a name server there stays within reach.\n\n\
+        a name server there stays within reach. On a daemon that lends these addresses (netchan daemon --loopback) all programs with --loopback share them.\n\n\
         Examples:\n  netchan run -- python3 -m http.server 8000     then: curl http://10.77.0.2:8000/\n  \
         netchan run --link tap:nc5 --address 192.168.7.2/24 --gateway 192.168.7.1 -- curl http://example.org/\n  \
         netchan run --loopback -- python3 -m test test_socket\n  \

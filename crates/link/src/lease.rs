@@ -65,6 +65,15 @@ pub trait Lease: Send + Sync {
     /// As for [`packets`](Self::packets).
     fn frames(&self, kind: u16) -> Result<(), i32>;
 
+    /// Asks for 127.0.0.0/8 and ::1, which it shares with the lender's other leases from then on. Waits as [`bind`](Self::bind) does.
+    ///
+    /// # Errors
+    /// An errno. EADDRNOTAVAIL: the lender does not lend them; ENETDOWN.
+    fn share_loopback(&self) -> Result<(), i32>;
+
+    /// Whether it shares them.
+    fn has_loopback(&self) -> bool;
+
     /// The ports for sockets that name none: those of the beginning, and what [`more_ports`](Self::more_ports) has added.
     fn ports(&self) -> Vec<PortRange>;
 

@@ -210,7 +210,7 @@ fn transmit_slabs(host: &HostView, room: &Room) -> io::Result<(Slab, Option<Slab
     let size = (HEADROOM + mtu).next_multiple_of(64);
     let slab = Slab::with_ready(buffers, size, room.ready)?;
     let takes_bursts = |i: &InterfaceFacts| i.segmentation != Segmentation::None;
-    let bursts = (host.net.loopback.is_some() || host.net.interfaces.iter().any(takes_bursts))
+    let bursts = (host.net.lo().is_some() || host.net.interfaces.iter().any(takes_bursts))
         .then(|| Slab::with_ready(limits::BURST_SLAB, BURST_BUFFER, 1))
         .transpose()?;
     Ok((slab, bursts, buffers))

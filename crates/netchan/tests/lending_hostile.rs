@@ -19,7 +19,9 @@ use std::{
 };
 
 use joined_leases::{join_as, part, piped, tell_ports_as};
-use lease_service::{LENDER, PEER, application, application_telling, lender_and_peer, pattern};
+use lease_service::{
+    LENDER, PEER, application, application_telling, lender_and_peer, lender_of, pattern,
+};
 use netchan::{
     Lent, Net, TcpListener, TcpStream,
     link::{lease::PortRange, wire},
@@ -177,12 +179,14 @@ impl Hostile {
         if v6 {
             let source =
                 ["fd00::1", "fd00::3", "::1", "2001:db8::9"][usize::try_from(source).unwrap()];
-            let (source, to) = (source.parse().unwrap(), "fd00::2".parse().unwrap());
+            let to = ["fd00::2", "::1"][usize::from(self.below(8) == 0)];
+            let (source, to) = (source.parse().unwrap(), to.parse().unwrap());
             ipv6::Header::new(protocol, source, to).emit(payload, &mut bytes);
         } else {
             let source =
                 [LENDER, "10.0.0.3", "127.0.0.1", "8.8.8.8"][usize::try_from(source).unwrap()];
-            let (source, to) = (source.parse().unwrap(), PEER.parse().unwrap());
+            let to = [PEER, "127.0.0.1"][usize::from(self.below(8) == 0)];
+            let (source, to) = (source.parse().unwrap(), to.parse().unwrap());
             ipv4::Header::new(protocol, source, to).emit(payload, &mut bytes);
         }
         let begin = bytes.len();
@@ -240,7 +244,8 @@ fn watch(lender: &Net, tap: &mut Tap, may: &dyn Fn(u16) -> bool, frames: &mut u6
         let bytes = record.bytes();
         assert_eq!(bytes[6..12], mac, "from another station");
         let (kind, packet) = (u16::from_be_bytes([bytes[12], bytes[13]]), &bytes[14..]);
-        let (source, protocol, upper): (IpAddr, u8, usize) = match kind {
+        type Found = ([IpAddr; 2], u8, usize);
+        let (ends, protocol, upper): Found = match kind {
             0x0806 => continue,
             KIND => {
                 assert!(record.length <= 14 + 1500, "longer than the MTU");
@@ -248,15 +253,17 @@ fn watch(lender: &Net, tap: &mut Tap, may: &dyn Fn(u16) -> bool, frames: &mut u6
                 continue;
             }
             0x0800 => {
-                let source: [u8; 4] = packet[12..16].try_into().unwrap();
-                (source.into(), packet[9], 20)
+                let ends = [12, 16].map(|at| <[u8; 4]>::try_from(&packet[at..at + 4]).unwrap());
+                (ends.map(IpAddr::from), packet[9], 20)
             }
             0x86dd => {
-                let source: [u8; 16] = packet[8..24].try_into().unwrap();
-                (source.into(), packet[6], 40)
+                let ends = [8, 24].map(|at| <[u8; 16]>::try_from(&packet[at..at + 16]).unwrap());
+                (ends.map(IpAddr::from), packet[6], 40)
             }
             other => panic!("a frame of type {other:#x}"),
         };
+        let source = ends[0];
+        assert!(ends.iter().all(|ip| !ip.is_loopback()), "{ends:?}");
         // Duplicate address detection and MLD ask from the unspecified address; the link-local one is the lender's, too.
         let is_asking = source == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && [0, 58].contains(&protocol);
         assert!(lender.is_local(source) || is_asking, "from {source}");
@@ -296,6 +303,9 @@ fn seed() -> u64 {
 fn misuse(lender: &Net, random: &mut Random, steps: u32, mut look: impl FnMut(&Lent)) -> [u64; 2] {
     let lent = lender.lend("", "hostile", 0).unwrap();
     lent.frames(KIND).unwrap();
+    // Half of them share what the lender has to lend of that kind.
+    let shares = random.below(2) == 0 && lent.terms().loopback;
+    assert!(!shares || lent.share_loopback().is_ok());
     let mut hostile = Hostile::new(&lent, random.next());
     for step in 0..steps {
         hostile.step();
@@ -315,7 +325,8 @@ fn misuse(lender: &Net, random: &mut Random, steps: u32, mut look: impl FnMut(&L
 fn scribbles_harm_only_the_application_that_makes_them() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut random, scribbles) = (Random(seed() | 1), scribbles());
-    let (lender, peer) = lender_and_peer(&wire::Options::default());
+    let settings = Net::builder().loopback(true).lends_loopback(true);
+    let (lender, peer) = lender_of(settings, &wire::Options::default());
     let (honest, honest_lent) = application(&lender, "honest", Net::builder());
     let listener = honest.tcp().listen("0.0.0.0:443").unwrap();
     let honest_ports = honest_lent.terms().ports;

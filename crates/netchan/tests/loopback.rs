@@ -1,7 +1,7 @@
 //! 127.0.0.0/8 and ::1 as a stack's own: what talks to itself there, what hears it, and what stays out.
 
 use std::{
-    io::{ErrorKind, Read, Write},
+    io::{ErrorKind, IoSlice, IoSliceMut, Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     thread,
     time::Duration,
@@ -10,7 +10,7 @@ use std::{
 use netchan::{
     Net, Regime,
     link::wire,
-    socket::{Domain, Kind, Socket},
+    socket::{Domain, Kind, ReceiveFlags, Socket},
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -202,4 +202,50 @@ fn between_any_two_addresses() {
         let peer = socket.peer_address().unwrap();
         assert_eq!(peer, "10.0.0.1:9".parse().unwrap());
     }
+}
+
+/// Each of 127.0.0.0/8 answers echoes, and says of itself that it has no socket at a port.
+#[test]
+fn any_of_them_answers() {
+    let (net, _end) = start(Regime::Locked);
+    for (domain, to) in [
+        (Domain::V4, "127.0.0.1"),
+        (Domain::V4, "127.9.8.7"),
+        (Domain::V6, "::1"),
+    ] {
+        let to = SocketAddr::new(to.parse().unwrap(), 0);
+        let socket = Socket::new(&net, domain, Kind::Ping).unwrap();
+        let request = [
+            if domain == Domain::V4 { 8 } else { 128 },
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            1,
+        ];
+        socket.send(&[IoSlice::new(&request)], Some(to)).unwrap();
+        let mut room = [0; 64];
+        let came = (0..PATIENCE.as_millis()).find_map(|_| {
+            thread::sleep(Duration::from_millis(1));
+            let mut rooms = [IoSliceMut::new(&mut room)];
+            socket.receive(&mut rooms, ReceiveFlags::default()).ok()
+        });
+        assert_eq!(came.and_then(|came| came.from), Some(to));
+        let told = udp_refusal(&net, domain, to.ip());
+        assert_eq!(told, Some(ErrorKind::ConnectionRefused), "{to}");
+    }
+}
+
+/// What a datagram socket that is bound to an address, and connected to port 9 there, is told when it sends.
+fn udp_refusal(net: &Net, domain: Domain, ip: IpAddr) -> Option<ErrorKind> {
+    let socket = Socket::new(net, domain, Kind::Datagram).unwrap();
+    socket.bind(SocketAddr::new(ip, 0)).unwrap();
+    socket.connect(SocketAddr::new(ip, 9)).unwrap();
+    socket.send(&[IoSlice::new(b"x")], None).unwrap();
+    (0..PATIENCE.as_millis()).find_map(|_| {
+        thread::sleep(Duration::from_millis(1));
+        socket.take_error().map(|error| error.kind())
+    })
 }

@@ -65,6 +65,7 @@ struct Part {
     number: u64,
     bound: RefCell<Vec<Binding>>,
     taken: Taken,
+    loopback: Cell<bool>,
     news: OwnedFd,
 }
 
@@ -109,6 +110,7 @@ impl Lender for MadeUp {
             number: self.lent.borrow().len() as u64,
             bound: RefCell::default(),
             taken: Arc::clone(&self.taken),
+            loopback: Cell::default(),
             news,
         })
     }
@@ -129,6 +131,7 @@ impl Lease for Part {
         let terms = json!({
             "version": VERSION, "link": "tap:nc0", "mac": [2, 0, 0, 0, 0, 1], "mtu": 1500, "segmentation": "none",
             "addresses": ["10.77.0.2/24"], "inward": layout, "outward": layout, "slots": 64, "ports": self.ports().1,
+            "loopback": true,
         });
         serde_json::from_value(terms).unwrap()
     }
@@ -172,6 +175,15 @@ impl Lease for Part {
             0x0800 => Err(libc::EINVAL),
             _ => Ok(()),
         }
+    }
+
+    fn share_loopback(&self) -> Result<(), i32> {
+        self.loopback.set(true);
+        Ok(())
+    }
+
+    fn has_loopback(&self) -> bool {
+        self.loopback.get()
     }
 
     fn more_ports(&self) -> Result<Vec<PortRange>, i32> {

@@ -133,6 +133,7 @@ impl Pairs {
             bindings,
             shared,
             ranges,
+            loopback: lease.has_loopback(),
         }
     }
 

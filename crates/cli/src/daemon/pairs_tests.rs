@@ -145,6 +145,20 @@ fn ports_are_told_before_their_lease_has_the_answer() {
 }
 
 #[test]
+fn a_lease_that_shares_the_loopback_addresses_is_there_for_its_peers() {
+    let (mut scene, server, client) = met("pair-loopback");
+    let loopback = |scene: &mut Scene, of: &Holder| scene.ask(&of.client, &Request::Loopback);
+    assert_eq!(loopback(&mut scene, &server), Some(Answer::Done));
+    assert!(client.ports().loopback);
+    assert_eq!(loopback(&mut scene, &client), Some(Answer::Done));
+    assert!(server.ports().loopback);
+    // One that comes later is told with the short cut.
+    let third = Holder::new(&mut scene);
+    third.wish(&mut scene, at(SERVED));
+    assert!(third.meets().0.ports.loopback && !server.meets().0.ports.loopback);
+}
+
+#[test]
 fn a_port_that_two_leases_have_is_said_to_be_shared() {
     let (mut scene, server, client) = met("pair-shared");
     let third = Holder::new(&mut scene);

@@ -64,6 +64,10 @@ pub trait Lease: Send {
     fn packets(&self, protocol: u8) -> Result<(), i32>;
     /// The frames of an EtherType; an errno.
     fn frames(&self, kind: u16) -> Result<(), i32>;
+    /// The loopback addresses, too; an errno.
+    fn share_loopback(&self) -> Result<(), i32>;
+    /// Whether it shares them.
+    fn has_loopback(&self) -> bool;
     /// More ports for sockets that name none; an errno.
     fn more_ports(&self) -> Result<Vec<PortRange>, i32>;
     /// Its number; never another one's.
@@ -216,6 +220,7 @@ pub fn answer<L: Lender>(
             may_have_packets(lender, rules, &connection.peer, of)?;
             done(lease.frames(*kind))?
         }
+        Request::Loopback => done(lease.share_loopback())?,
         Request::MorePorts => {
             let more = lease.more_ports();
             let more = more.map_err(|errno| Refusal::system(Kind::Port, errno))?;

@@ -9,7 +9,10 @@ use std::{
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -394,11 +397,35 @@ struct Granting {
     is_closed: bool,
 }
 
+/// The addresses of a lease.
+#[derive(Debug)]
+pub(super) struct Ours {
+    ips: Vec<IpAddr>,
+    /// 127.0.0.0/8 and ::1 are among them.
+    loopback: bool,
+}
+
+impl Ours {
+    /// Whether `ip` is one of them.
+    pub(super) fn has(&self, ip: IpAddr) -> bool {
+        self.ips.contains(&ip) || self.loopback && ip.is_loopback()
+    }
+
+    /// Whether `ip` may be a peer's: one of the lender's, or a loopback address, whether this lease shares these or not.
+    pub(super) fn has_peer(&self, ip: IpAddr) -> bool {
+        self.ips.contains(&ip) || ip.is_loopback()
+    }
+}
+
 /// A lease as the stack asks it. It lasts as long as this.
 #[derive(Debug)]
 pub(super) struct Leased {
     client: Client,
     addresses: Vec<Address>,
+    /// The lender lends its loopback addresses, too.
+    lends_loopback: bool,
+    /// They are this lease's, too.
+    has_loopback: AtomicBool,
     ports: Mutex<Vec<PortRange>>,
     /// What was granted; held while more is asked for.
     granted: Mutex<Granted>,
@@ -406,16 +433,23 @@ pub(super) struct Leased {
 }
 
 impl Leased {
-    /// The lender's addresses, without their prefixes.
-    pub(super) fn ips(&self) -> Vec<IpAddr> {
-        self.addresses.iter().map(|address| address.ip()).collect()
+    /// What may be at an end of a packet that goes past the lender.
+    pub(super) fn ends(&self) -> Ours {
+        let ips = self.addresses.iter().map(|address| address.ip());
+        Ours {
+            ips: ips.collect(),
+            loopback: self.has_loopback(),
+        }
     }
 
-    pub(super) fn new(client: Client, addresses: Vec<Address>, ports: Vec<PortRange>) -> Self {
+    /// The lease of `terms`, whose addresses were read.
+    pub(super) fn new(client: Client, addresses: Vec<Address>, terms: &Terms) -> Self {
         Self {
             client,
             addresses,
-            ports: mutex(&locks::LEASE_PORTS, ports),
+            lends_loopback: terms.loopback,
+            has_loopback: AtomicBool::new(false),
+            ports: mutex(&locks::LEASE_PORTS, terms.ports.clone()),
             granted: mutex(&locks::LEASE, Granted::default()),
             pipes: PipeTable::new(),
         }
@@ -527,6 +561,19 @@ impl Lease for Leased {
 
     fn frames(&self, kind: u16) -> Result<(), i32> {
         self.ask_once(Request::Frames(kind))
+    }
+
+    fn share_loopback(&self) -> Result<(), i32> {
+        if !self.lends_loopback {
+            return Err(libc::EADDRNOTAVAIL);
+        }
+        self.ask_once(Request::Loopback)?;
+        self.has_loopback.store(true, Relaxed); // before the link is in use
+        Ok(())
+    }
+
+    fn has_loopback(&self) -> bool {
+        self.has_loopback.load(Relaxed) // as in `share_loopback`
     }
 
     fn ports(&self) -> Vec<PortRange> {

@@ -162,7 +162,7 @@ impl LeasedLink {
             frame_max: HEADER_MIN + checked.inward.buffer_bytes() as usize, // widening: u32 to usize
             segmentation: terms.segmentation.into(),
         };
-        let leased = Leased::new(client, checked.addresses, terms.ports.clone());
+        let leased = Leased::new(client, checked.addresses, terms);
         Ok(Self {
             properties,
             leased: Arc::new(leased),

@@ -13,6 +13,8 @@ pub struct Holding {
     bindings: HashSet<Binding>,
     /// Of all protocols, at all addresses.
     ranges: Vec<PortRange>,
+    /// It shares 127.0.0.0/8 and ::1.
+    loopback: bool,
 }
 
 impl Holding {
@@ -31,10 +33,24 @@ impl Holding {
         self.ranges.push(ports);
     }
 
+    /// It shares 127.0.0.0/8 and ::1 from now on: its ports are there, too.
+    pub const fn share_loopback(&mut self) {
+        self.loopback = true;
+    }
+
+    /// Whether it has ports at this address: at a loopback address only where it shares these.
+    #[must_use]
+    pub const fn is_at(&self, ip: IpAddr) -> bool {
+        self.loopback || !ip.is_loopback()
+    }
+
     /// Whether it has this one.
     #[must_use]
     pub fn has(&self, transport: Transport, address: SocketAddr) -> bool {
         let (ip, port) = (address.ip(), address.port());
+        if !self.is_at(ip) {
+            return false;
+        }
         let in_range = |range: &PortRange| (range.0..=range.1).contains(&port);
         if self.ranges.iter().any(in_range) {
             return true;

@@ -67,6 +67,8 @@ pub enum Request {
     Packets(u8),
     /// The frames of an EtherType, to the lender's link address and to groups of stations. Answer: [`Answer::Done`].
     Frames(u16),
+    /// 127.0.0.0/8 and ::1, where [`Terms::loopback`] says that they are lent: the lease's ports are there, too, from now on. Answer: [`Answer::Done`].
+    Loopback,
 }
 
 /// Most connections in one [`Request::Close`]: a message holds more, however long their addresses are.
@@ -198,6 +200,8 @@ pub struct PeerPorts {
     pub shared: Vec<Binding>,
     /// Of all protocols, at all addresses.
     pub ranges: Vec<PortRange>,
+    /// Its ports are at the loopback addresses, too.
+    pub loopback: bool,
 }
 
 /// A lease.
@@ -224,6 +228,8 @@ pub struct Terms {
     pub slots: u32,
     /// Ports for sockets that name none.
     pub ports: Vec<PortRange>,
+    /// The lender lends 127.0.0.0/8 and ::1, too ([`Request::Loopback`]).
+    pub loopback: bool,
 }
 
 /// [`Segmentation`], as it is written.

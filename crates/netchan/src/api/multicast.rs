@@ -221,8 +221,7 @@ pub(crate) fn leading_to(net: &Network, group: IpAddr) -> Option<u8> {
         (facts.addresses.iter()).any(|a| a.ip().is_ipv4() == group.is_ipv4())
     };
     let mut links = (0..).zip(&net.interfaces);
-    let mut first =
-        || links.find(|(number, facts)| net.loopback != Some(*number) && has_family(facts));
+    let mut first = || links.find(|(number, facts)| net.lo() != Some(*number) && has_family(facts));
     by_route.or_else(|| first().map(|(number, _)| number))
 }
 

@@ -9,7 +9,10 @@
 use std::{
     fmt, io,
     os::fd::{AsFd, BorrowedFd},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use netchan_base::descriptor::{
@@ -71,6 +74,8 @@ pub struct LeaseCore {
     pub nonsense: Atomic,
     /// Short cuts to other leases that it has had.
     pub pairs: Atomic,
+    /// It shares the loopback addresses.
+    loopback: AtomicBool,
     /// Our end of the socket on which they are told of.
     pub news: Own,
     told: Mutex<Told>,
@@ -86,6 +91,16 @@ struct Told {
 }
 
 impl LeaseCore {
+    /// It shares the loopback addresses from now on.
+    pub fn share_loopback(&self) {
+        self.loopback.store(true, Relaxed); // its application sends, and is sent to, after it has its answer
+    }
+
+    /// Whether it does.
+    pub fn has_loopback(&self) -> bool {
+        self.loopback.load(Relaxed) // as in `share_loopback`
+    }
+
     /// Short cuts are held back, or no longer.
     pub fn hold(&self, is_held: bool) {
         let mut told = self.told.lock();
@@ -267,6 +282,7 @@ pub fn lease(
         refused: Atomic::new(),
         nonsense: Atomic::new(),
         pairs: Atomic::new(),
+        loopback: AtomicBool::new(false),
         news,
         told: mutex(
             &locks::LEASE_TOLD,

@@ -2,7 +2,8 @@
 //! (`netchan address`, `netchan route`): each side has a view of it, which it refreshes once a burst.
 
 use std::{
-    net::{IpAddr, Ipv6Addr},
+    borrow::Cow,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
 
@@ -73,7 +74,8 @@ pub struct LinkFacts {
 pub struct Network {
     /// Interfaces by number.
     pub interfaces: Vec<InterfaceFacts>,
-    /// The interface of 127.0.0.0/8 and ::1, all of which are ours then; `None`: they are the kernel's.
+    /// The interface of 127.0.0.0/8 and ::1, all of which are ours then; `None`: they are the kernel's. Where several processes share them it is that of the
+    /// leases, and they are not among its addresses: nothing on its link may know of them. Else it has no others ([`Self::lo`]).
     pub loopback: Option<u8>,
     /// Where packets go.
     pub routes: route::Table,
@@ -132,10 +134,23 @@ impl Network {
         self.loopback.filter(|_| ip.is_loopback())
     }
 
+    /// The interface that loopback addresses have for themselves.
+    pub fn lo(&self) -> Option<u8> {
+        let number = self.loopback?;
+        let mut addresses = self.interfaces.get(usize::from(number))?.addresses.iter();
+        addresses.any(|a| a.ip().is_loopback()).then_some(number)
+    }
+
+    /// Whether loopback addresses are lent with this interface: then leases may share them.
+    pub fn lends_loopback(&self, number: usize) -> bool {
+        let is_here = self.loopback.map(usize::from) == Some(number) && self.lo().is_none();
+        is_here && self.interfaces[number].lender.is_none()
+    }
+
     /// Whether what comes from this address of ours may go there by an interface: a loopback address stays on this host (RFC 1122 §3.2.1.3 (g), RFC 4291 §2.5.3).
     #[inline]
     pub fn may_send(&self, interface: u8, source: IpAddr, destination: IpAddr) -> bool {
-        !source.is_loopback() || self.is_local(destination) || self.loopback == Some(interface)
+        !source.is_loopback() || self.is_local(destination) || self.lo() == Some(interface)
     }
 
     /// Whether `ip` is multicast or a broadcast address of ours: a socket may be bound to it.
@@ -159,10 +174,20 @@ impl Network {
     }
 
     /// The addresses of the interface with `ip`, which is ours, or of the one with this number: what we send ourselves from one of our
-    /// addresses to another comes in by either's.
-    pub fn addresses_with(&self, ip: IpAddr, number: u8) -> &Addresses {
-        let number = self.interface_of(ip).unwrap_or(number.into());
-        &self.interfaces[number].addresses
+    /// addresses to another comes in by either's. A loopback address is there, whichever it is.
+    pub fn addresses_with(&self, ip: IpAddr, number: u8) -> Cow<'_, Addresses> {
+        match self.interface_of(ip).map(u8::try_from) {
+            Some(Ok(number)) => self.addresses_at(ip, number),
+            _ => self.addresses_at(ip, number),
+        }
+    }
+
+    /// The addresses of the interface with this number, by which a packet for `ip` came that is answered; of a loopback address, those of a host that has it.
+    pub fn addresses_at(&self, ip: IpAddr, number: u8) -> Cow<'_, Addresses> {
+        match self.loopback_for(ip) {
+            Some(_) => Cow::Owned(with_loopback(ip)),
+            None => Cow::Borrowed(&self.interfaces[usize::from(number)].addresses),
+        }
     }
 
     /// Our first address of the family of `like`.
@@ -174,9 +199,7 @@ impl Network {
 
     /// What 0.0.0.0 and :: are as a destination.
     pub fn this_host(&self, like: IpAddr) -> Option<IpAddr> {
-        let number = self.loopback.map(usize::from);
-        let loopback = number.and_then(|number| self.interfaces.get(number));
-        let own = loopback.and_then(|lo| lo.addresses.source_for(like));
+        let own = self.loopback.map(|_| loopback_like(like));
         own.or_else(|| self.source_for_family(like))
     }
 
@@ -201,8 +224,7 @@ impl Network {
     /// The interface and source address for packets to `destination` that are marked so (SO_MARK; 0: not at all); `None`: no route.
     pub fn route(&self, destination: IpAddr, mark: u32) -> Option<(u8, IpAddr)> {
         if let Some(number) = self.loopback_for(destination) {
-            let facts = self.interfaces.get(usize::from(number))?;
-            return Some((number, facts.addresses.source_for(destination)?));
+            return Some((number, loopback_like(destination)));
         }
         if self.is_local(destination) {
             let number = self.interface_of(destination)?;
@@ -249,7 +271,7 @@ impl Network {
     }
 
     fn refuse_loopback(&self, number: usize, ip: IpAddr) -> Result<(), String> {
-        let is_loopback = self.loopback.map(usize::from) == Some(number);
+        let is_loopback = self.lo().map(usize::from) == Some(number);
         let name = &self.interfaces[number].name;
         if is_loopback && !ip.is_loopback() {
             return Err(format!("{name} is for loopback addresses only"));
@@ -367,6 +389,29 @@ impl Network {
             _ => Ok(()),
         }
     }
+}
+
+/// The loopback address that packets to others of its family come from, as with Linux.
+const fn loopback_like(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    }
+}
+
+/// The addresses of a host that is at this loopback address.
+fn with_loopback(ip: IpAddr) -> Addresses {
+    let mut addresses = Addresses::new();
+    let (network, first) = match ip {
+        IpAddr::V4(_) => (8, loopback_like(ip)),
+        IpAddr::V6(_) => (128, loopback_like(ip)),
+    };
+    for own in [first, ip] {
+        if let Ok(own) = Address::new(own, network) {
+            let _ = addresses.add(own); // there is room for two
+        }
+    }
+    addresses
 }
 
 /// Whether a route leads by this link.

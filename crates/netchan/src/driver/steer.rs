@@ -641,7 +641,12 @@ impl Steer {
         (source, destination): (IpAddr, IpAddr),
         loopback: bool,
     ) -> Result<Result<Destination, Verdict>, Counter> {
-        let ours = &host.net.interfaces[usize::from(self.interface)].addresses;
+        let facts = &host.net.interfaces[usize::from(self.interface)];
+        let ours = &facts.addresses;
+        let shares_loopback = || host.net.loopback == Some(self.interface);
+        if loopback && destination.is_loopback() && facts.lender.is_some() && !shares_loopback() {
+            return Err(reason(Martian::BadDestination)); // no lease that shares none is meant
+        }
         match validate::addresses(source, destination, ours, loopback) {
             Ok(to) => Ok(Ok(to)),
             Err(Martian::UnspecifiedSource) if is_proxys_query(packet, destination) => {

@@ -37,6 +37,9 @@ pub struct Builder {
     /// With the source of the setting.
     pub(super) forwarding: (bool, &'static str),
     pub(super) loopback: (bool, &'static str),
+    pub(super) lends_loopback: bool,
+    /// The number of the link that they are on; found at the start.
+    pub(super) loopback_link: Option<usize>,
     pub(super) mss_clamp: bool,
     pub(super) limits_icmp: bool,
     /// The source of the settings that follow.
@@ -67,6 +70,8 @@ impl Default for Builder {
             choice: Choice::default(),
             forwarding: (false, "default"),
             loopback: (false, "default"),
+            lends_loopback: false,
+            loopback_link: None,
             mss_clamp: false,
             limits_icmp: true,
             source: "program",
@@ -230,10 +235,19 @@ impl Builder {
     }
 
     /// Whether 127.0.0.0/8 and ::1 are this stack's own, on an interface `lo` behind the links that are named; it may be the only one. Else these
-    /// are no addresses of it, and it sends and takes nothing for them.
+    /// are no addresses of it, and it sends and takes nothing for them. Where a link is a lease, and its lender lends these addresses, the stack shares them with
+    /// the lender's other leases instead.
     #[must_use]
     pub const fn loopback(mut self, loopback: bool) -> Self {
         self.loopback = (loopback, self.source);
+        self
+    }
+
+    /// Whether 127.0.0.0/8 and ::1, where this stack has them ([`Self::loopback`]), are lent with its first link: its leases share them
+    /// ([`Lent::share_loopback`](super::Lent::share_loopback)), and nothing of them is seen on the link. Default: off.
+    #[must_use]
+    pub const fn lends_loopback(mut self, lends: bool) -> Self {
+        self.lends_loopback = lends;
         self
     }
 

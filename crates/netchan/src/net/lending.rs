@@ -97,6 +97,7 @@ impl Lent {
             outward: self.files.outward.encode(),
             slots: self.files.edge.slots(),
             ports: self.core.ports.lock().ranges.clone(),
+            loopback: net.lends_loopback(self.link),
         }
     }
 
@@ -147,7 +148,7 @@ impl Lent {
     /// sockets do; of the TCP connections that several leases share a port for, each stays where it began. Again: so from now on.
     ///
     /// # Errors
-    /// An errno. EINVAL: port 0; EADDRNOTAVAIL: no address of this host's; EADDRINUSE; ENOBUFS: it has 1,024.
+    /// An errno. EINVAL: port 0; EADDRNOTAVAIL: no address of this host's, or a loopback address that it does not share; EADDRINUSE; ENOBUFS: it has 1,024.
     pub fn bind(&self, binding: Binding, reuse: Reuse) -> Result<(), i32> {
         let address = binding.address;
         let ip = address.ip().to_canonical();
@@ -156,7 +157,7 @@ impl Lent {
         }
         let stack = self.net.stack();
         let is_ours = |ip: IpAddr| ip.is_unspecified() || stack.control.host.network().is_local(ip);
-        if !is_ours(ip) || ip.is_loopback() {
+        if !is_ours(ip) || ip.is_loopback() && !self.core.has_loopback() {
             return Err(libc::EADDRNOTAVAIL);
         }
         let binding = canonical(binding);
@@ -255,6 +256,24 @@ impl Lent {
         // First what comes: then others may have it.
         stack.unbind_lease(self.link, self.core.number, &binding);
         stack.control.directory.release(port.id);
+    }
+
+    /// Lets the application share 127.0.0.0/8 and ::1 with other leases of the link: its ports are there, too, until the lease ends.
+    ///
+    /// # Errors
+    /// EADDRNOTAVAIL: they are not lent ([`Builder::lends_loopback`](super::Builder::lends_loopback)), or with another link.
+    pub fn share_loopback(&self) -> Result<(), i32> {
+        let stack = self.net.stack();
+        if !stack.control.host.network().lends_loopback(self.link) {
+            return Err(libc::EADDRNOTAVAIL);
+        }
+        stack.share_loopback(&self.core);
+        Ok(())
+    }
+
+    /// Whether it does.
+    pub fn has_loopback(&self) -> bool {
+        self.core.has_loopback()
     }
 
     /// Gives the application the packets of an IP protocol number, to its address and from it, until the lease ends.

@@ -191,7 +191,7 @@ pub(crate) fn change(stack: &Stack, change: &Change) -> Result<String, String> {
 /// The number and the name of the link that `name` names, `#N` by its number; an empty one: the only link that there is, loopback's apart.
 fn link(stack: &Stack, name: &str) -> Result<(usize, String), String> {
     let net = stack.control.host.network();
-    let loopback = net.loopback.map(usize::from);
+    let loopback = net.lo().map(usize::from);
     let by_number: Option<usize> = name.strip_prefix('#').and_then(|n| n.parse().ok());
     let all = net.interfaces.iter().enumerate();
     let mut meant = all.filter(|(number, facts)| match (by_number, name) {

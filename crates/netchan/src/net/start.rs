@@ -161,8 +161,18 @@ impl Builder {
         Ok(())
     }
 
+    /// Finds the link that loopback addresses are shared by, or makes one that has them alone.
     fn add_loopback(&mut self) -> io::Result<()> {
-        if self.loopback.0 {
+        if !self.loopback.0 {
+            return Ok(());
+        }
+        let mut leases = self.links.iter().map(|plan| plan.link.lease());
+        let lends = self.lends_loopback && matches!(leases.clone().next(), Some(None));
+        let shared = leases.position(|lease| lease.is_some_and(|l| l.share_loopback().is_ok()));
+        self.loopback_link = shared.or_else(|| lends.then_some(0));
+        if self.loopback_link.is_none() {
+            // The last one: others come first where it is not asked for by an address.
+            self.loopback_link = Some(self.links.len());
             self.links.push(LinkPlan::loopback()?);
         }
         Ok(())
@@ -210,11 +220,7 @@ impl Builder {
         };
         let mut net = Network {
             interfaces: Vec::new(),
-            // The last one: others come first where it is not asked for by an address.
-            loopback: (self.loopback.0)
-                .then(|| self.links.len().checked_sub(1))
-                .flatten()
-                .and_then(|number| u8::try_from(number).ok()),
+            loopback: (self.loopback_link).and_then(|number| u8::try_from(number).ok()),
             routes: route::Table::new(),
         };
         let ports = ephemeral_ports(&self.leases());

@@ -36,9 +36,9 @@ impl Shard {
                 message,
                 Destination::Ours,
                 packet.meta.reassembled.get(),
-                ours,
+                &ours,
             ),
-            _ => icmp::receive_v4(message, Destination::Ours, ours),
+            _ => icmp::receive_v4(message, Destination::Ours, &ours),
         };
         match incoming {
             Ok(icmp::Incoming::Error(error)) if error.protocol != Protocol::TCP => {
@@ -138,24 +138,30 @@ impl Shard {
     }
 
     /// A datagram came for a port without a socket.
-    pub(super) fn port_unreachable(&mut self, packet: &Packet, source: IpAddr, now: Instant) {
+    pub(super) fn port_unreachable(
+        &mut self,
+        packet: &Packet,
+        Addresses {
+            source,
+            destination,
+        }: Addresses,
+        now: Instant,
+    ) {
         let Some(buffer) = self.slab.alloc() else {
             return self.count(Counter::NoTransmitBuffer);
         };
         let interface = packet.meta.interface;
         let host = self.host.clone();
-        let Some(facts) = host.net.interfaces.get(usize::from(interface)) else {
-            return;
-        };
         let mut answer = Packet::new(buffer, HEADROOM);
-        let (group, ours) = (packet.meta.to_group.get(), &facts.addresses);
+        let group = packet.meta.to_group.get();
+        let ours = host.net.addresses_at(destination, interface);
         let (bytes, room) = (packet.bytes(), answer.room_mut());
         self.errors.set_limits(host.limits_icmp);
         match error::respond(
             error::Kind::PortUnreachable,
             bytes,
             group,
-            ours,
+            &ours,
             (!host.net.is_local(source)).then_some(&mut self.errors),
             now,
             room,

@@ -320,7 +320,7 @@ impl Shard {
                 return self.count(Counter::DropUdpChecksum);
             }
             self.count(Counter::DropUdpNoSocket);
-            return self.port_unreachable(&packet, source, now);
+            return self.port_unreachable(&packet, addresses, now);
         };
         self.udp_keep(number, packet, &header, remote, is_bare, now);
     }

@@ -39,12 +39,10 @@ impl Stack {
             address: request.address,
             v6_only: request.v6_only,
         };
-        let bindings = leases
-            .iter()
-            .flat_map(|lease| bindings(&port).map(move |b| (lease, b)));
-        for (number, (lease, binding)) in bindings.clone().enumerate() {
+        let all = (leases.iter()).flat_map(|lease| bindings(&port, lease).map(move |b| (lease, b)));
+        for (number, (lease, binding)) in all.clone().enumerate() {
             if let Err(errno) = lease.bind(binding, reuse) {
-                for (lease, binding) in bindings.take(number) {
+                for (lease, binding) in all.take(number) {
                     self.unbind(lease, binding);
                 }
                 return Err(errno);
@@ -61,7 +59,7 @@ impl Stack {
         let leases = self.control.leases.all();
         let mut lives_on = false;
         for lease in &leases {
-            for binding in bindings(&port) {
+            for binding in bindings(&port, lease) {
                 lives_on |= self.unbind(lease, binding);
             }
         }
@@ -158,14 +156,18 @@ impl Stack {
 }
 
 /// What is asked of a lender for a port that a socket has: a wildcard of both families is two bindings.
-fn bindings(port: &Released) -> impl Iterator<Item = Binding> + Clone + use<> {
+fn bindings(
+    port: &Released,
+    lease: &Arc<dyn Lease>,
+) -> impl Iterator<Item = Binding> + Clone + use<> {
     let transport = match port.kind {
         Kind::Stream => Transport::Tcp,
         Kind::Datagram => Transport::Udp,
         Kind::Ping => Transport::Ping,
     };
     let (ip, number) = (port.address.ip(), port.address.port());
-    let is_lent = !ip.is_loopback() && !ip.is_multicast();
+    // Loopback addresses are lent by one of the leases, or are this stack's own.
+    let is_lent = !ip.is_multicast() && (!ip.is_loopback() || lease.has_loopback());
     let takes_both = ip.is_ipv6() && ip.is_unspecified() && !port.v6_only;
     let own = is_lent.then_some(ip);
     let other = takes_both.then_some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));

@@ -181,6 +181,17 @@ impl Stack {
         }
     }
 
+    /// A lease shares the loopback addresses from now on.
+    pub fn share_loopback(&self, lease: &LeaseCore) {
+        let Some(&queue) = self.driver.links[lease.link].first() else {
+            return;
+        };
+        lease.share_loopback();
+        self.with_interface(queue, |interface| {
+            interface.leases.share_loopback(lease.number);
+        });
+    }
+
     /// A lease has these ports for sockets that name none.
     pub fn give_ports(&self, link: usize, lease: u64, ports: PortRange) {
         let Some(&queue) = self.driver.links[link].first() else {

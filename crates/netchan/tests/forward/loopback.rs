@@ -11,11 +11,16 @@ use crate::{
 
 #[test]
 fn they_are_dropped_at_a_wire() {
-    for (regime, loopback) in [Regime::Giant, Regime::Locked]
+    // Their own, the kernel's, and lent with the link.
+    let whose = [(true, false), (false, false), (true, true)];
+    for (regime, (loopback, lends)) in [Regime::Giant, Regime::Locked]
         .into_iter()
-        .flat_map(|regime| [(regime, true), (regime, false)])
+        .flat_map(|regime| whose.map(|whose| (regime, whose)))
     {
-        let mut raw = Raw::new(1500, |builder| builder.regime(regime).loopback(loopback));
+        let mut raw = Raw::new(1500, |builder| {
+            let builder = builder.regime(regime).loopback(loopback);
+            builder.lends_loopback(lends)
+        });
         let socket = raw.router.udp().bind("[::]:9").unwrap(); // hears IPv4, too
         for (from, to, counted) in [
             ("127.0.0.1", "10.1.0.1", "drop_ip_source"),

@@ -14,6 +14,7 @@ fn ports(lent: &Lent) -> PeerPorts {
         bindings,
         shared: Vec::new(),
         ranges,
+        loopback: lent.has_loopback(),
     }
 }
 

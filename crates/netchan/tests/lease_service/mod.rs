@@ -18,9 +18,14 @@ pub const PEER_V6: &str = "fd00::2";
 
 /// A lender and a peer, joined by a wire.
 pub fn lender_and_peer(options: &wire::Options) -> (Net, Net) {
+    lender_of(Net::builder(), options)
+}
+
+/// The same, the lender with these settings.
+pub fn lender_of(settings: Builder, options: &wire::Options) -> (Net, Net) {
     let (a, b) = wire::pair(options);
-    let start = |link, address: &str, v6: &str| {
-        Net::builder()
+    let start = |settings: Builder, link, address: &str, v6: &str| {
+        settings
             .link_with(link)
             .address(&format!("{address}/24"))
             .unwrap()
@@ -30,8 +35,8 @@ pub fn lender_and_peer(options: &wire::Options) -> (Net, Net) {
             .unwrap()
     };
     (
-        start(Box::new(a), LENDER, LENDER_V6),
-        start(Box::new(b), PEER, PEER_V6),
+        start(settings, Box::new(a), LENDER, LENDER_V6),
+        start(Net::builder(), Box::new(b), PEER, PEER_V6),
     )
 }
 
@@ -98,6 +103,9 @@ fn answer(socket: &OwnedFd, lent: &Lent, tell: &dyn Fn(&Lent)) {
                 .packets(protocol)
                 .map_or_else(refused, |()| Answer::Done),
             Request::Frames(kind) => lent.frames(kind).map_or_else(refused, |()| Answer::Done),
+            Request::Loopback => lent
+                .share_loopback()
+                .map_or_else(refused, |()| Answer::Done),
             Request::MorePorts => lent.more_ports().map_or_else(refused, Answer::Ports),
         };
         if matches!(answer, Answer::Done | Answer::Ports(_)) {

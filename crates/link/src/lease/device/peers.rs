@@ -9,7 +9,7 @@
 use std::{
     collections::{HashSet, VecDeque},
     io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc,
@@ -46,7 +46,7 @@ use super::{
 };
 use crate::lease::{
     Binding, Holding, News, PEER_FILES, PeerPorts, PeerTerms, Transport, Wish,
-    client::{Leased, Message},
+    client::{Leased, Message, Ours},
     pipes::{HELD, PipePeer, PipeTable},
 };
 
@@ -126,6 +126,9 @@ fn sent_to(ports: &PeerPorts) -> Holding {
     let mut sent = Holding::default();
     ports.bindings.iter().for_each(|one| sent.bind(one));
     ports.ranges.iter().for_each(|&range| sent.add_ports(range));
+    if ports.loopback {
+        sent.share_loopback();
+    }
     sent
 }
 
@@ -164,19 +167,19 @@ struct Guard {
 }
 
 impl Guard {
-    /// Whether a packet is one that this peer may send to one of `addresses`.
-    fn passes(&mut self, packet: &[u8], addresses: &[IpAddr]) -> bool {
+    /// Whether a packet is one that this peer may send to one of `ours`.
+    fn passes(&mut self, packet: &[u8], ours: &Ours) -> bool {
         let Some(ends) = Ends::of(packet) else {
             return false;
         };
         let from = (ends.transport, ends.source);
         if self.last != Some(from) {
-            if !addresses.contains(&ends.source.ip()) || !self.ports.has(from.0, from.1) {
+            if !ours.has_peer(ends.source.ip()) || !self.ports.has(from.0, from.1) {
                 return false;
             }
             self.last = Some(from);
         }
-        if !addresses.contains(&ends.destination.ip()) {
+        if !ours.has(ends.destination.ip()) {
             return false;
         }
         if ends.flags.0 & (Flags::SYN | Flags::FIN | Flags::RST).0 != 0 {
@@ -201,7 +204,7 @@ pub(super) struct Incoming {
     all: Vec<PeerIn>,
     shared: Arc<Shared>,
     /// The lender's.
-    addresses: Vec<IpAddr>,
+    addresses: Ours,
     mtu: usize,
     /// News that were read, as the notice counts them.
     seen: u32,
@@ -221,7 +224,7 @@ impl Incoming {
         Self {
             all: Vec::new(),
             shared,
-            addresses: leased.ips(),
+            addresses: leased.ends(),
             mtu,
             seen: 0,
             bells: None,
@@ -491,7 +494,7 @@ pub(super) struct Outgoing {
     all: Vec<PeerOut>,
     shared: Arc<Shared>,
     /// The lender's.
-    addresses: Vec<IpAddr>,
+    addresses: Ours,
     /// Whose port was looked for last, and its place.
     last: Option<(Transport, SocketAddr, usize)>,
     wishes: Vec<(Binding, Instant)>,
@@ -502,7 +505,7 @@ impl Outgoing {
         Self {
             all: Vec::new(),
             shared,
-            addresses: leased.ips(),
+            addresses: leased.ends(),
             last: None,
             wishes: Vec::new(),
         }
@@ -543,7 +546,7 @@ impl Outgoing {
         let (transport, to) = (ends.transport, ends.destination);
         // Many datagrams in one are cut by the lender.
         let is_cut = segment != 0 && transport == Transport::Udp;
-        if is_cut || !self.addresses.contains(&to.ip()) || self.shared.is_held() {
+        if is_cut || !self.addresses.has_peer(to.ip()) || self.shared.is_held() {
             return None;
         }
         let place = match self.last {

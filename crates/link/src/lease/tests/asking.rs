@@ -364,6 +364,32 @@ fn what_is_not_answered_waits_for_nothing() {
 }
 
 #[test]
+fn loopback_is_asked_for_where_the_terms_lend_it() {
+    let (_lender, lease, thread) = leased(|_| Answer::Done);
+    assert!(!lease.has_loopback(), "not before it is asked for");
+    for _ in 0..2 {
+        assert_eq!(lease.share_loopback(), Ok(()));
+        assert!(lease.has_loopback());
+    }
+    drop(lease);
+    let asked = thread.join().unwrap();
+    assert_eq!(asked[1..], [Request::Loopback]);
+    // One that refuses what it lends has not given it.
+    let refusal = |_: &Request| Answer::Refused {
+        errno: libc::EADDRNOTAVAIL,
+        why: "no".into(),
+    };
+    let (_lender, lease, _) = leased(refusal);
+    assert_eq!(lease.share_loopback(), Err(libc::EADDRNOTAVAIL));
+    assert!(!lease.has_loopback());
+    let mut lender = Lender::new();
+    lender.terms.loopback = false;
+    let lease = lender.link().lease().unwrap();
+    assert_eq!(lease.share_loopback(), Err(libc::EADDRNOTAVAIL));
+    assert!(!lease.has_loopback());
+}
+
+#[test]
 fn a_refused_port_has_its_errno_and_may_be_asked_for_again() {
     let mut errnos = [libc::EADDRINUSE, 0, -13, 134, i32::MIN, libc::EACCES].into_iter();
     let (_lender, lease, _) = leased(move |_| match errnos.next() {
@@ -494,7 +520,7 @@ fn a_silent_lender_is_down_and_late_answers_are_not_mixed_up() {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let (here, there) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
     drop(there);
-    let lease = Leased::new(Client::over(here), Vec::new(), Vec::new());
+    let lease = Leased::new(Client::over(here), Vec::new(), &Lender::new().terms);
     let bound = ask_port(&lease, Transport::Tcp, address("10.77.0.2:80"));
     assert_eq!(bound, Err(libc::ENETDOWN));
     assert_eq!(lease.more_ports(), Err(libc::ENETDOWN));

@@ -14,7 +14,7 @@ use super::{
     lender::{Back, Item, MAC},
     peers::{BUFFERS, CLIENT, HERE, Scene, THERE, bytes_of, of_server, packet, pair, segment},
 };
-use crate::lease::{News, Transport};
+use crate::lease::{News, PeerPorts, PortRange, Transport};
 
 /// Sends by hand what a peer that is an honest program would not.
 fn put(side: &mut Side<Item, Back>, slab: &mut BorrowedSlab, packet: &[u8], flags: u32) {
@@ -90,6 +90,53 @@ fn a_peer_sends_from_its_ports_and_nothing_else() {
         refused.len() + 2,
         "buffers come back whatever was in them"
     );
+}
+
+/// From a loopback address comes only a peer that shares these, and to one only what is for a lease that does.
+#[test]
+fn a_peer_is_at_loopback_where_both_share_it() {
+    let at = |ip: &str, port: u16| format!("{ip}:{port}");
+    for (ours, theirs) in [(true, true), (true, false), (false, true), (false, false)] {
+        let ports = PeerPorts {
+            ranges: vec![PortRange(80, 80)],
+            loopback: theirs,
+            ..of_server()
+        };
+        let (mut scene, mut side, mut slab) = Scene::at_loopback(ours, ports);
+        for (from, to, passes) in [
+            ("127.0.0.1", "127.0.0.1", ours && theirs),
+            ("127.4.4.4", "127.0.0.9", ours && theirs),
+            ("[::1]", "[::1]", ours && theirs),
+            ("127.0.0.1", "10.77.0.2", theirs),
+            ("10.77.0.2", "127.0.0.1", ours),
+            ("127.0.0.1", "10.77.0.9", false),
+            ("10.77.0.9", "127.0.0.1", false),
+        ] {
+            put(
+                &mut side,
+                &mut slab,
+                &segment(&at(from, 80), &at(to, 40_000)),
+                0,
+            );
+            let came = scene.receive(CLIENT).len();
+            assert_eq!(came == 1, passes, "{from} to {to}: {ours} {theirs}");
+            put(
+                &mut side,
+                &mut slab,
+                &segment(&at(from, 82), &at(to, 40_000)),
+                0,
+            );
+            assert!(scene.receive(CLIENT).is_empty(), "{from}: another's port");
+            side.sending.take_returns(usize::MAX, |_| ());
+        }
+        // The other way: what is for a peer that is not there goes by the lender, which answers.
+        for (to, is_there) in [("127.0.0.1", theirs), ("10.77.0.2", true)] {
+            let forth = segment(&at("10.77.0.2", 40_000), &at(to, 80));
+            assert_eq!(scene.send(CLIENT, &[forth]), 1);
+            let by_lender = scene.return_all();
+            assert_eq!(by_lender == 0, is_there, "to {to}: {ours} {theirs}");
+        }
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ use rustix::{
 };
 
 use crate::{
-    Queue,
+    Link, Queue,
     lease::{
         Answer, Binding, Client, Cutting, LeasedLink, MESSAGE_MAX, News, Options, PortRange,
         Request, Terms, VERSION, Wish,
@@ -82,6 +82,7 @@ impl Lender {
             outward: outward.layout().encode(),
             slots,
             ports: vec![PortRange(40_000, 40_063)],
+            loopback: true,
         };
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -108,7 +109,7 @@ impl Lender {
         self.files.iter().map(copy).collect()
     }
 
-    /// A lease of it, over a thread that answers nothing else.
+    /// A lease of it, over a thread that answers little else.
     pub fn link(&self) -> LeasedLink {
         let (client, _) = serve(self.attaching());
         LeasedLink::attach(client, &Options::default()).unwrap()
@@ -118,12 +119,20 @@ impl Lender {
         Queue::of(Box::new(self.link())).unwrap()
     }
 
-    /// Answers requests for the lease and for its terms, as often as they come.
+    /// That of a lease that shares the loopback addresses.
+    pub fn sharing_queue(&self) -> Queue {
+        let link = self.link();
+        link.lease().unwrap().share_loopback().unwrap();
+        Queue::of(Box::new(link)).unwrap()
+    }
+
+    /// Answers requests for the lease, its terms and the loopback addresses, as often as they come.
     pub fn attaching(&self) -> impl FnMut(&Request) -> Vec<Reply> + Send + use<> {
         let (terms, files) = (Answer::Terms(Box::new(self.terms.clone())), self.files());
         move |request| match request {
             Request::Attach { .. } => vec![Reply::with(&terms, files.iter().map(copy).collect())],
             Request::Terms => vec![Reply::of(&terms)],
+            Request::Loopback => vec![Reply::of(&Answer::Done)],
             other => panic!("{other:?}"),
         }
     }

@@ -69,7 +69,7 @@ pub fn of_server() -> PeerPorts {
             binding(Transport::Udp, "[::]:53"),
         ],
         shared: vec![binding(Transport::Tcp, "10.77.0.2:81")],
-        ranges: Vec::new(),
+        ..PeerPorts::default()
     }
 }
 
@@ -117,9 +117,24 @@ impl Scene {
 
     /// With a hostile server: its side of the short cut, its slab, and a client that trusts it.
     pub fn with_hostile() -> (Self, Side<Item, Back>, BorrowedSlab) {
+        Self::new().meeting(of_server())
+    }
+
+    /// The same with these ports of the server's. `shares`: the client shares the loopback addresses.
+    pub fn at_loopback(shares: bool, ports: PeerPorts) -> (Self, Side<Item, Back>, BorrowedSlab) {
         let mut scene = Self::new();
+        if shares {
+            let lender = Lender::new();
+            scene.queues[CLIENT] = Some(lender.sharing_queue());
+            scene.lenders[CLIENT] = lender;
+        }
+        scene.meeting(ports)
+    }
+
+    fn meeting(self, ports: PeerPorts) -> (Self, Side<Item, Back>, BorrowedSlab) {
+        let mut scene = self;
         let [(mut client, files), (server, server_files)] = pair(5);
-        client.ports = of_server();
+        client.ports = ports;
         scene.lenders[CLIENT].tell(&News::Peer(Box::new(client)), files);
         assert!(scene.receive(CLIENT).is_empty());
         let layout = SharedLayout::decode(&server.outward).unwrap();

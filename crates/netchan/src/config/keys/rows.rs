@@ -150,7 +150,7 @@ pub(super) const TOP: &[Key] = &[
         name: "loopback",
         value: Default(r#""kernel""#),
         values: r#", `"netchan"`"#,
-        meaning: "whose 127.0.0.0/8 and ::1 are",
+        meaning: "whose 127.0.0.0/8 and ::1 are; a daemon lends its own",
         changes: boot_or("loopback", "--loopback or NETCHAN_LOOPBACK"),
         read: Some(|c, v| text(&mut c.loopback, v, loopback)),
         ..OF_TOP

@@ -63,7 +63,7 @@ impl Interface {
                 .net
                 .addresses_with(header.destination.into(), self.number);
             (
-                icmp::receive_v4(message, ours.classify(header.destination.into()), ours),
+                icmp::receive_v4(message, ours.classify(header.destination.into()), &ours),
                 None,
             )
         } else if let Ok(header) = ipv6::Header::parse(bytes) {
@@ -79,7 +79,7 @@ impl Interface {
                     message,
                     to,
                     packet.meta.reassembled.get(),
-                    ours,
+                    &ours,
                 ),
                 Some(header),
             )
@@ -124,6 +124,10 @@ impl Interface {
         let host = self.host.clone();
         let facts = &host.net.interfaces[usize::from(self.number)];
         let bytes = packet.bytes();
+        let Some((_, destination)) = super::ends_of(bytes) else {
+            return self.count_lost(Counter::DropIcmp, packet, Begins::Network);
+        };
+        let ours = host.net.addresses_at(destination, self.number);
         let message = bytes
             .get(usize::from(packet.meta.upper)..)
             .unwrap_or_default();
@@ -131,10 +135,10 @@ impl Interface {
         whole.resize(bytes.len().max(ipv6::HEADER_LEN + message.len()), 0);
         let mtu = u16::try_from(facts.mtu).unwrap_or(u16::MAX);
         let reply = if let Ok(header) = ipv4::Header::parse(bytes) {
-            echo::reply_v4(&header, message, &facts.addresses, mtu, &mut whole)
+            echo::reply_v4(&header, message, &ours, mtu, &mut whole)
                 .map(|len| (len, IpAddr::V4(header.source)))
         } else if let Ok(header) = ipv6::Header::parse(bytes) {
-            echo::reply_v6(&header, message, &facts.addresses, &mut whole)
+            echo::reply_v6(&header, message, &ours, &mut whole)
                 .map(|len| (len, IpAddr::V6(header.source)))
         } else {
             Err(echo::Silent::NotAnEcho)
@@ -323,12 +327,16 @@ impl Interface {
         };
         let mut packet = Packet::new(buffer, HEADROOM);
         let host = self.host.clone();
-        let ours = &host.net.interfaces[usize::from(link)].addresses;
+        let Some((source, to)) = super::ends_of(about) else {
+            self.slab.free(packet.into_buffer());
+            return None;
+        };
+        let ours = host.net.addresses_at(to, link);
         let room = packet.room_mut();
-        let is_own = super::ends_of(about).is_some_and(|(source, _)| host.net.is_local(source));
+        let is_own = host.net.is_local(source);
         self.limiter.set_limits(host.limits_icmp);
         let limiter = (!is_own).then_some(&mut self.limiter);
-        if let Ok(response) = error::respond(kind, about, to_group, ours, limiter, now, room) {
+        if let Ok(response) = error::respond(kind, about, to_group, &ours, limiter, now, room) {
             packet.set_len(response.len);
             self.count(Counter::IcmpOut);
             return Some((response.destination, packet));

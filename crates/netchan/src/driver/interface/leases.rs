@@ -163,6 +163,13 @@ impl Leases {
         }
     }
 
+    /// A lease shares the loopback addresses from now on.
+    pub fn share_loopback(&mut self, lease: u64) {
+        if let Some(leased) = self.of(lease) {
+            leased.rights.ports.share_loopback();
+        }
+    }
+
     /// Whether there is none.
     pub const fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -273,7 +280,7 @@ impl Interface {
         let core = leased.source.core().clone();
         let facts = self.facts();
         let link = (facts.mtu, facts.segmentation);
-        let may = (leased.rights).check(&mut packet, &self.host.net, link);
+        let may = (leased.rights).check(&mut packet, (&self.host.net, self.number), link);
         if may.is_err() {
             core.refused.add(1);
             return self.count_lost(Counter::DropCheck, &packet, Begins::Own);

@@ -101,7 +101,8 @@ impl Interface {
 
     /// The number of the link that leads to `destination`: this one, unless we forward and its route says otherwise.
     pub(super) fn link_to(&self, destination: IpAddr) -> u8 {
-        if !self.host.forwarding || self.facts().addresses.is_on_link(destination) {
+        let is_here = destination.is_loopback() || self.facts().addresses.is_on_link(destination);
+        if !self.host.forwarding || is_here {
             return self.number;
         }
         let next = self.host.net.routes.lookup(destination);

@@ -117,6 +117,49 @@ fn loopback_keeps_its_addresses_and_takes_no_others() {
     assert_eq!(why, Err("a loopback address stays".to_owned()));
 }
 
+/// Loopback addresses that leases share are on a link, and not its addresses: nothing that goes by these is for the link.
+#[test]
+fn lent_loopback_is_on_a_link_and_not_of_it() {
+    let mut net = network();
+    net.add_address(0, address("10.0.0.1/24")).unwrap();
+    net.add_address(0, address("fd00::1/64")).unwrap();
+    net.add_address(1, address("10.0.1.1/24")).unwrap();
+    let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+    assert!(!net.lends_loopback(0) && !net.is_local(ip("127.0.0.1")));
+    net.loopback = Some(0);
+    assert!(net.lends_loopback(0) && !net.lends_loopback(1));
+    assert_eq!(net.lo(), None);
+    for (to, from) in [
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.9.8.7", "127.0.0.1"),
+        ("::1", "::1"),
+    ] {
+        assert!(net.is_local(ip(to)));
+        assert_eq!(net.route(ip(to), 0), Some((0, ip(from))), "{to}");
+        assert!(net.addresses_with(ip(to), 1).is_local(ip(to)));
+        assert!(!net.interfaces[0].addresses.is_local(ip(to)));
+        assert!(net.may_send(0, ip(to), ip(from)));
+    }
+    assert_eq!(net.this_host(ip("0.0.0.0")), Some(ip("127.0.0.1")));
+    assert_eq!(net.this_host(ip("::")), Some(ip("::1")));
+    // By neither link does anything leave from there.
+    for number in [0, 1] {
+        assert!(!net.may_send(number, ip("127.0.0.1"), ip("10.0.0.9")));
+        assert!(!net.may_send(number, ip("::1"), ip("fd00::9")));
+    }
+    assert_eq!(net.source_for_family(ip("10.0.0.9")), Some(ip("10.0.0.1")));
+    net.add_address(0, address("10.0.2.1/24")).unwrap(); // others are welcome there
+    // Of a lease they are its lender's to lend.
+    net.interfaces[0].lender = Some(MacAddr([2; 6]));
+    assert!(!net.lends_loopback(0));
+    // A `lo` of one's own is nobody else's.
+    net.loopback = Some(1);
+    net.interfaces[1].addresses = Addresses::new();
+    net.add_address(1, address("127.0.0.1/8")).unwrap();
+    assert!(!net.lends_loopback(1));
+    assert_eq!(net.lo(), Some(1));
+}
+
 /// A route of its own that an application's packets take by their mark is not the network's.
 #[test]
 fn a_marked_route_to_the_network_stays() {

@@ -60,31 +60,42 @@ impl Place {
     /// The end that a packet to `address` is for. As Linux: those that are bound to this very address come before those that are bound to all of them; of several
     /// that share the port the flow's hash chooses one, else what came last has it.
     #[inline]
-    fn end(&self, address: IpAddr, flow: impl FnOnce() -> (FlowKey, u64)) -> Option<usize> {
+    fn end(
+        &self,
+        address: IpAddr,
+        is_there: impl Fn(&Holder) -> bool + Copy,
+        flow: impl FnOnce() -> (FlowKey, u64),
+    ) -> Option<usize> {
+        let takes = |holder: &&Holder| covers(holder.address, address) && is_there(holder);
         if self.pinned.is_empty() {
-            let mut all = self.holders.iter().filter(|h| covers(h.address, address));
+            let mut all = self.holders.iter().filter(takes);
             match (all.next(), all.next()) {
                 (None, _) => return None,
                 (Some(only), None) => return Some(only.end),
                 (Some(_), Some(_)) => {}
             }
         }
-        self.choose(address, flow())
+        self.choose(address, is_there, flow())
     }
 
     #[inline(never)]
-    fn choose(&self, address: IpAddr, (key, hash): (FlowKey, u64)) -> Option<usize> {
+    fn choose(
+        &self,
+        address: IpAddr,
+        is_there: impl Fn(&Holder) -> bool,
+        (key, hash): (FlowKey, u64),
+    ) -> Option<usize> {
         if let Some(&end) = self.pinned.get(&key) {
             return Some(end);
         }
-        let is_exact = |holder: &&Holder| holder.address == address;
-        let is_wide = |holder: &&Holder| covers(holder.address, address);
+        let is_exact = |holder: &&Holder| holder.address == address && is_there(holder);
+        let is_wide = |holder: &&Holder| covers(holder.address, address) && is_there(holder);
         let last =
             (self.holders.iter().rfind(is_exact)).or_else(|| self.holders.iter().rfind(is_wide))?;
         if !last.shares {
             return Some(last.end);
         }
-        let group = self.group(last.address);
+        let group = self.group(last.address).filter(|holder| is_there(holder));
         let chosen = spread(hash, group.clone().count());
         group.clone().nth(chosen).map(|holder| holder.end)
     }
@@ -128,7 +139,16 @@ impl LeaseTable {
         };
         let place = places.get(usize::from(port))?.checked_sub(1)?;
         let place = self.places.get(place as usize)?; // widening: u32 to usize
-        place.end(address, flow)
+        if address.is_loopback() {
+            return place.end(address, |holder| self.shares_loopback(holder), flow);
+        }
+        place.end(address, |_| true, flow)
+    }
+
+    /// Whether it is a lease's that is at loopback addresses, too.
+    fn shares_loopback(&self, holder: &Holder) -> bool {
+        let end = self.ends.get(holder.end).and_then(Option::as_ref);
+        end.is_some_and(|end| end.core().has_loopback())
     }
 
     /// The end of the lease that has the packets of a protocol without ports, or the frames of an EtherType.
@@ -459,6 +479,19 @@ mod tests {
                 is_given,
                 "{lease} {protocol}"
             );
+        }
+        // At a loopback address only one that shares these.
+        table.bind(5, &binding(Transport::Tcp, "127.0.0.1:82"), alone);
+        for (number, shared) in [(6, None), (7, Some(7))] {
+            table.ends[number - 5]
+                .as_ref()
+                .unwrap()
+                .core()
+                .share_loopback();
+            assert_eq!(find(&table, tcp, ("127.0.0.1", 65_535), (1, 0)), shared);
+            assert_eq!(find(&table, tcp, ("127.0.0.1", 80), (1, 0)), Some(6));
+            assert_eq!(find(&table, tcp, ("::1", 80), (1, 0)), None);
+            assert_eq!(find(&table, tcp, ("127.0.0.1", 82), (1, 0)), None);
         }
         table.remove(5);
         let held = [ip(89), frames(0x88b5), frames(89)].map(|of| table.find_protocol(of).is_some());

@@ -56,8 +56,11 @@ struct Fragmented {
 pub enum Refusal {
     /// Not an IP packet of the length that it has, or with options; or its transport header is cut short. No frame, or one with a VLAN tag.
     Header,
-    /// The source is no address of this host's, or a loopback address; of a frame, not the link's.
+    /// The source is no address of this host's; or a loopback address that is not the lease's, or would leave this host with the packet; of a frame, not the
+    /// link's.
     Source,
+    /// A loopback address that is not lent.
+    Destination,
     /// Neither TCP nor UDP nor a request for an echo, nor of a protocol or an EtherType that is the lease's.
     Protocol,
     /// A port that is not the lease's.
@@ -79,14 +82,14 @@ struct Fields {
 
 impl Rights {
     /// Checks a packet of the application's, cuts it to its length, and says of it what a packet of our own says.
-    /// `mtu`: of the link, and what it does with longer ones.
+    /// `number`: of the link; `mtu`: its own, and what it does with longer ones.
     ///
     /// # Errors
     /// What the application may not send.
     pub fn check(
         &mut self,
         packet: &mut Packet,
-        net: &Network,
+        (net, number): (&Network, u8),
         (mtu, segmentation): (usize, Segmentation),
     ) -> Result<(), Refusal> {
         let fields = match packet.bytes().first().map(|first| first >> 4) {
@@ -95,9 +98,8 @@ impl Rights {
             _ => return Err(Refusal::Header),
         };
         let source = fields.ends.0;
-        if source.is_loopback() || !net.is_local(source) {
-            return Err(Refusal::Source);
-        }
+        let lends_loopback = net.lends_loopback(number.into());
+        self.check_ends(fields.ends, net, lends_loopback)?;
         let transport = match fields.protocol {
             Protocol::TCP => Some(Transport::Tcp),
             Protocol::UDP => Some(Transport::Udp),
@@ -157,6 +159,23 @@ impl Rights {
         }
         frame.pull(len);
         Ok((header.destination, kind))
+    }
+
+    /// The addresses. A loopback address stays on this host (RFC 1122 §3.2.1.3 (g), RFC 4291 §2.5.3).
+    fn check_ends(
+        &self,
+        (source, destination): (IpAddr, IpAddr),
+        net: &Network,
+        is_lent: bool,
+    ) -> Result<(), Refusal> {
+        let stays = !source.is_loopback() || is_lent && net.is_local(destination);
+        if !net.is_local(source) || !self.ports.is_at(source) || !stays {
+            return Err(Refusal::Source);
+        }
+        match destination.is_loopback() && !is_lent {
+            true => Err(Refusal::Destination),
+            false => Ok(()),
+        }
     }
 
     /// The source port of a packet, or, of later fragments, that their first one has passed.

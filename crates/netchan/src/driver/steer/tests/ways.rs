@@ -364,6 +364,35 @@ fn our_own_packets_come_back_by_any_interface() {
     }
 }
 
+/// What comes by a lease for a loopback address is for those that share these; and by a link that lends them they are martians still.
+#[test]
+fn a_loopback_address_is_meant_where_it_is_shared() {
+    let host = |lender, loopback| {
+        host_with(|_, live| {
+            let net = Arc::make_mut(&mut live.net);
+            net.interfaces[0].lender = lender;
+            net.loopback = loopback;
+        })
+    };
+    let lender = Some(MacAddr([2, 0, 0, 0, 0, 9]));
+    for (lender, loopback, expected) in [
+        (lender, Some(0), SHARD),
+        (lender, Some(1), DESTINATION),
+        (lender, None, DESTINATION),
+        (None, Some(0), DESTINATION),
+        (None, None, DESTINATION),
+    ] {
+        let host = host(lender, loopback);
+        for to in ["127.0.0.1", "127.3.2.1"] {
+            let bytes = v4(Protocol::UDP, PEER, to, &[], &TEXT);
+            assert_eq!(verdict(&host, &bytes), expected, "{lender:?} {loopback:?}");
+        }
+        let from = v4(Protocol::UDP, "127.0.0.1", OURS, &[], &TEXT);
+        let expected = if lender.is_some() { SHARD } else { SOURCE };
+        assert_eq!(verdict(&host, &from), expected, "{lender:?} {loopback:?}");
+    }
+}
+
 /// RFC 1812 §5.3: what a router passes on, and what it does not.
 #[test]
 fn a_router_passes_on_what_is_from_and_for_others() {

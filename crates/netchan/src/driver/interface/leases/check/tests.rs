@@ -102,12 +102,23 @@ fn check(
     segment: u16,
     link: (usize, Segmentation),
 ) -> Result<usize, Refusal> {
+    check_at(&net(), rights, bytes, segment, link)
+}
+
+/// The same of a lender with these networks.
+fn check_at(
+    net: &Network,
+    rights: &mut Rights,
+    bytes: &[u8],
+    segment: u16,
+    link: (usize, Segmentation),
+) -> Result<usize, Refusal> {
     let mut slab = Slab::new(1, HEADROOM + 65_536).unwrap();
     let mut packet = Packet::new(slab.alloc().unwrap(), HEADROOM);
     packet.room_mut()[..bytes.len()].copy_from_slice(bytes);
     packet.set_len(bytes.len());
     packet.meta.segment = segment;
-    rights.check(&mut packet, &net(), link)?;
+    rights.check(&mut packet, (net, 0), link)?;
     assert_eq!(packet.bytes(), &bytes[..packet.len()]);
     Ok(packet.len())
 }
@@ -159,6 +170,67 @@ fn only_our_addresses_are_sources() {
     for source in [THEIRS_V6, "::1", "::", "ff02::1", "fd00::3"] {
         let bytes = packet((source, THEIRS_V6), Protocol::UDP, 53, 0);
         assert_eq!(check_whole(&bytes), Err(Refusal::Source), "{source}");
+    }
+}
+
+/// What is from a loopback address goes to an address of this host, if the lease shares these; nothing goes to one that is not lent.
+#[test]
+fn loopback_addresses_stay_on_this_host() {
+    let kernels = net();
+    let lending = Network {
+        loopback: Some(0),
+        ..net()
+    };
+    let mut own = net(); // it has them for itself
+    let mut lo = own.interfaces[0].clone();
+    lo.addresses = Addresses::new();
+    lo.addresses.add("127.0.0.1/8".parse().unwrap()).unwrap();
+    own.interfaces.push(lo);
+    own.loopback = Some(1);
+    let (may, source, destination) = (Ok(()), Err(Refusal::Source), Err(Refusal::Destination));
+    let v4 = [
+        ("127.0.0.1", "127.0.0.1", may, source),
+        ("127.7.7.7", "127.0.0.2", may, source),
+        ("127.0.0.1", OURS, may, source),
+        (OURS, "127.0.0.1", may, may),
+        ("127.0.0.1", THEIRS, source, source),
+        ("127.0.0.1", "10.0.0.3", source, source),
+        ("127.0.0.1", "224.0.0.1", source, source),
+        ("127.0.0.1", "255.255.255.255", source, source),
+        (THEIRS, "127.0.0.1", source, source),
+    ];
+    let v6 = [
+        ("::1", "::1", may, source),
+        (OURS_V6, "::1", may, may),
+        ("::1", THEIRS_V6, source, source),
+        ("::1", "ff02::1", source, source),
+        (THEIRS_V6, "::1", source, source),
+    ];
+    for (from, to, shared, apart) in v4.into_iter().chain(v6) {
+        let bytes = packet((from, to), Protocol::UDP, 53, 10);
+        let wire = (1500, Segmentation::None);
+        for (net, shares, expected) in [(&lending, true, shared), (&lending, false, apart)] {
+            let mut rights = rights();
+            if shares {
+                rights.ports.share_loopback();
+            }
+            let said = check_at(net, &mut rights, &bytes, 0, wire).map(|_| ());
+            assert_eq!(said, expected, "{from} to {to}, shares them: {shares}");
+        }
+        for net in [&kernels, &own] {
+            let expected = if apart == may { destination } else { source };
+            let said = check_at(net, &mut rights(), &bytes, 0, wire).map(|_| ());
+            assert_eq!(said, expected, "{from} to {to}, not lent");
+        }
+    }
+    // A port is the lease's there as elsewhere.
+    let mut rights = rights();
+    rights.ports.share_loopback();
+    let wire = (1500, Segmentation::None);
+    for port in [54, 80] {
+        let bytes = packet(("127.0.0.1", "127.0.0.1"), Protocol::TCP, port, 10);
+        let said = check_at(&lending, &mut rights, &bytes, 0, wire);
+        assert_eq!(said, Err(Refusal::Port), "{port}, at another address");
     }
 }
 
