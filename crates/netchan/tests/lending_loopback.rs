@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use joined_leases::{counter, join, join_as, part, piped, tell_ports, tell_ports_as};
+use joined_leases::{counter, join, join_as, kept, part, piped, tell_ports, tell_ports_as};
 use lease_service::{LENDER, LENDER_V6, PEER, application, lender_and_peer, lender_of, pattern};
 use netchan::{
     Clock, Lent, Net,
@@ -315,8 +315,7 @@ fn connections_go_past_the_lender_unless_a_tap_looks() {
     let (lender, _peer) = lender();
     let (client, one) = sharing(&lender, "client");
     let (server, other) = sharing(&lender, "server");
-    drop(server.tcp().listen("0.0.0.0:90").unwrap());
-    drop(server.tcp().listen("[::1]:90").unwrap());
+    let _kept = ["0.0.0.0:90", "[::1]:90"].map(|address| kept(&server, address));
     join(&one, &other);
     tell_ports(&other, &one);
     for ends in [
@@ -364,7 +363,7 @@ fn a_short_cut_to_one_that_does_not_share_them() {
     let (client, one) = sharing(&lender, "client");
     let (apart, other) = application(&lender, "apart", Net::builder());
     let at = format!("{LENDER}:90");
-    drop(apart.tcp().listen("0.0.0.0:90").unwrap());
+    let _kept = kept(&apart, "0.0.0.0:90");
     join_as(7, &one, &other);
     tell_ports_as(7, &other, &one);
     echo(&client, &apart, ("0.0.0.0:90", &at), 200_000);

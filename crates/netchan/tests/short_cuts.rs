@@ -12,12 +12,7 @@ use std::{
 
 use joined_leases::{join, piped};
 use lease_service::{LENDER, LENDER_V6, application, lender_and_peer, pattern};
-use netchan::{
-    Lent, Net,
-    link::wire,
-    socket::{Domain, Kind, Socket, SocketOption},
-    tap,
-};
+use netchan::{Lent, Net, link::wire, socket::Socket, tap};
 
 /// Packets that the lender has carried between leases.
 fn carried(lender: &Net) -> u64 {
@@ -56,16 +51,8 @@ fn joined() -> (Net, [Joined; 2], [Socket; 2]) {
     let (lender, _peer) = lender_and_peer(&wire::Options::default());
     let (client, one) = application(&lender, "client", Net::builder());
     let (server, other) = application(&lender, "server", Net::builder());
-    let addresses = [
-        (Domain::V4, format!("{LENDER}:90")),
-        (Domain::V6, format!("[{LENDER_V6}]:90")),
-    ];
-    let kept = addresses.map(|(domain, address)| {
-        let socket = Socket::new(&server, domain, Kind::Stream).unwrap();
-        socket.set_option(SocketOption::ReuseAddress(true)).unwrap();
-        socket.bind(address.parse().unwrap()).unwrap();
-        socket
-    });
+    let kept = [format!("{LENDER}:90"), format!("[{LENDER_V6}]:90")];
+    let kept = kept.map(|address| joined_leases::kept(&server, &address));
     join(&one, &other);
     (lender, [(client, one), (server, other)], kept)
 }

@@ -1,12 +1,27 @@
 //! What a daemon does that joins two applications by a short cut.
 
-use std::{fs::File, io::IoSlice, mem::MaybeUninit};
+use std::{fs::File, io::IoSlice, mem::MaybeUninit, net::SocketAddr};
 
 use netchan::{
     Lent, Net, PairEnd,
     link::lease::{News, PEER_FILES, PeerPorts},
+    socket::{Domain, Kind, Socket, SocketOption},
 };
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+/// A port that an application keeps, whether it listens there or not: it is told of once.
+pub fn kept(net: &Net, address: &str) -> Socket {
+    let address: SocketAddr = address.parse().unwrap();
+    let domain = if address.is_ipv4() {
+        Domain::V4
+    } else {
+        Domain::V6
+    };
+    let socket = Socket::new(net, domain, Kind::Stream).unwrap();
+    socket.set_option(SocketOption::ReuseAddress(true)).unwrap();
+    socket.bind(address).unwrap();
+    socket
+}
 
 fn ports(lent: &Lent) -> PeerPorts {
     let (bindings, ranges) = lent.ports();
