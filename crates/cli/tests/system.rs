@@ -30,6 +30,8 @@ mod handed;
 mod loopback;
 #[path = "system/pings.rs"]
 mod pings;
+#[path = "system/ports.rs"]
+mod ports;
 #[path = "system/sandbox.rs"]
 mod sandbox;
 #[path = "../../../lab/tests/skips/mod.rs"]

@@ -39,6 +39,10 @@ pub trait Lease: Send + Sync {
     /// An errno, as bind(2) has it: EADDRINUSE, EACCES; ENETDOWN where the lender is gone or silent.
     fn bind(&self, binding: Binding, reuse: Reuse) -> Result<(), i32>;
 
+    /// A listener is about to end. Where it is the last socket of a port that is shared by SO_REUSEPORT, what is new is others' from then on: waits for that as
+    /// [`bind`](Self::bind) does.
+    fn leave(&self, binding: Binding);
+
     /// One of the sockets that asked for it is bound no more. Whether it was the last one: then the port is to be [closed](Self::close), and
     /// [given back](Self::give_back) once no connection has it.
     fn unbind(&self, binding: Binding) -> bool;

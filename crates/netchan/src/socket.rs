@@ -549,13 +549,19 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         self.leave_groups();
+        let binding = self.options.get_mut().binding();
         match self.other.get().map(Box::as_ref) {
-            Some(Other::Listening(listening)) => listening.close(self.stack()),
+            Some(Other::Listening(listening)) => {
+                if let Some((id, _)) = binding {
+                    self.stack().leave_port(id);
+                }
+                listening.close(self.stack());
+            }
             Some(Other::Datagram(datagram)) => datagram.close(self.stack()),
             None => {}
         }
         self.stream.close(self.stack());
-        if let Some((id, _)) = self.options.get_mut().binding() {
+        if let Some((id, _)) = binding {
             self.stack().release_port(id);
         }
     }

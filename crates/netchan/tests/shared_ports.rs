@@ -4,7 +4,7 @@ mod lease_service;
 
 use std::{
     io::{self, IoSlice, IoSliceMut, Read, Write},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     thread,
     time::Duration,
 };
@@ -13,8 +13,11 @@ use lease_service::{
     LENDER, LENDER_V6, PEER, application, application_of, lender_and_peer, pattern,
 };
 use netchan::{
-    Net,
-    link::wire,
+    Lent, Net,
+    link::{
+        lease::{Binding, Reuse, Transport},
+        wire,
+    },
     socket::{Domain, Kind, ReceiveFlags, Socket, SocketOption},
 };
 
@@ -293,7 +296,7 @@ fn datagrams_of_a_shared_port_are_spread_or_go_to_the_last() {
         for from in 0..40 {
             let sender = peer
                 .udp()
-                .bind((PEER.parse::<std::net::IpAddr>().unwrap(), 3000 + from));
+                .bind((PEER.parse::<IpAddr>().unwrap(), 3000 + from));
             let to = format!("{LENDER}:{port}");
             sender.unwrap().send_to(b"x", &*to).unwrap();
         }
@@ -313,4 +316,83 @@ fn datagrams_of_a_shared_port_are_spread_or_go_to_the_last() {
     assert!(count(&shared, 53).iter().all(|&count| count >= 5));
     let last = [&one, &other].map(|net| socket(net, 54, &REUSE_ADDRESS));
     assert_eq!(count(&last, 54), [0, 40]);
+}
+
+/// One of them says something of a port.
+fn lie(liars: &[Lent], below: &mut impl FnMut(u64) -> u64) {
+    let lent = &liars[usize::try_from(below(3)).unwrap()];
+    let address = |number: u64, port: u64| {
+        let all = [
+            LENDER,
+            "0.0.0.0",
+            "::",
+            LENDER_V6,
+            PEER,
+            "127.0.0.1",
+            "::ffff:10.0.0.1",
+        ];
+        let ip = all[usize::try_from(number).unwrap()]
+            .parse::<IpAddr>()
+            .unwrap();
+        SocketAddr::new(ip, u16::try_from(port).unwrap())
+    };
+    let transports = [Transport::Tcp, Transport::Udp, Transport::Ping];
+    let binding = Binding {
+        transport: transports[usize::try_from(below(3)).unwrap()],
+        address: address(below(7), 80 * below(2) + 8 * below(2)),
+    };
+    let reuse = Reuse {
+        address: below(2) == 0,
+        port: below(2) == 0,
+    };
+    match below(4) {
+        0 => lent.give_back(binding),
+        1 => {
+            let flow = |_| (address(below(7), 80), address(below(7), below(65_536)));
+            let flows: Vec<_> = (0..100).map(flow).collect();
+            lent.close(binding, &flows);
+        }
+        _ => _ = lent.bind(binding, reuse),
+    }
+}
+
+/// Whatever applications say of ports: nothing panics, connections of another one go on, and the ports are free when their leases have ended.
+#[test]
+fn nonsense_about_ports_harms_those_that_say_it() {
+    let (lender, peer) = lender_and_peer(&wire::Options::default());
+    let (honest, _honest) = application(&lender, "honest", Net::builder());
+    let listener = bound(&honest, "0.0.0.0:80", &[REUSE_PORT, REUSE_ADDRESS]);
+    let mut connection = Connection::new(&peer, &format!("{LENDER}:80"), &[&listener]);
+    let seed = std::env::var("NETCHAN_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
+    println!("NETCHAN_SEED={seed}");
+    let mut state = seed | 1;
+    let mut below = |n: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % n
+    };
+    for _ in 0..20 {
+        let liars: Vec<_> = (0..3)
+            .map(|user| lender.lend("", "liar", user).unwrap())
+            .collect();
+        (0..300).for_each(|_| lie(&liars, &mut below));
+        connection.echoes();
+        let names: Vec<_> = liars.iter().map(|lent| lent.ports().0.len()).collect();
+        assert!(names.iter().all(|&count| count < 50), "{names:?}");
+    }
+    drop(listener);
+    drop(connection);
+    for port in [8, 80, 88] {
+        let free = soon(|| {
+            lender
+                .tcp()
+                .listen(format!("{LENDER}:{port}").as_str())
+                .ok()
+        });
+        assert!(free.is_some(), "{port}");
+    }
 }

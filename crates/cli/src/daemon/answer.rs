@@ -376,7 +376,9 @@ impl<L: Lender> Server<L> {
             (Request::Bind(binding, reuse), Some(Answer::Done)) => {
                 pairs.bound(connections, (lease, &canonical(*binding)), reuse.port);
             }
-            (Request::Close(binding, _), _) => pairs.closed(lease, &canonical(*binding)),
+            (Request::Leave(binding) | Request::Close(binding, _), _) => {
+                pairs.closed(lease, &canonical(*binding))
+            }
             (Request::Return(binding), _) => {
                 pairs.unbound(connections, lease, &canonical(*binding));
             }

@@ -202,6 +202,10 @@ pub fn answer<L: Lender>(
             may_bind(lender, rules, &connection.peer, binding)?;
             done(lease.bind(*binding, *reuse))?
         }
+        Request::Leave(binding) => {
+            lease.close(*binding, &[]);
+            Answer::Done
+        }
         Request::Close(binding, others) => {
             lease.close(*binding, others);
             return Ok(None);

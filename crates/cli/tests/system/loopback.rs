@@ -2,17 +2,17 @@
 
 use super::handed::{says, script};
 
-/// A daemon that lends them, and servers on it; `on` runs a program that shares them.
+/// A daemon that lends them, and servers on it; `$ON` runs a program that shares them.
 const SERVERS: &str = "ip addr add fd78::1/64 dev nc8 nodad\n\
      $netchan daemon --link tap:nc8 --address 10.7.8.2/24 --address fd78::2/64 --loopback --socket $PWD/d 2> log & daemon=$!\n\
      await test -S d\n\
-     on() { $netchan run --link daemon:$PWD/d --loopback -- \"$@\"; }\n\
-     get() { on curl -s -m 10 \"$@\"; }\n\
+     ON=\"$netchan run --link daemon:$PWD/d --loopback --\"\n\
+     get() { $ON curl -s -m 10 \"$@\"; }\n\
      has() { $netchan show leases --pid $daemon | grep -q \"$1\"; }\n\
      echo hello > page\n\
-     on python3 -m http.server 8000 --bind 127.0.0.1 > one 2>&1 & one=$!\n\
-     on python3 -m http.server 8001 --bind 0.0.0.0 > two 2>&1 & two=$!\n\
-     on python3 -m http.server 8002 --bind ::1 > three 2>&1 & three=$!\n\
+     $ON python3 -m http.server 8000 --bind 127.0.0.1 > one 2>&1 & one=$!\n\
+     $ON python3 -m http.server 8001 --bind 0.0.0.0 > two 2>&1 & two=$!\n\
+     $ON python3 -m http.server 8002 --bind ::1 > three 2>&1 & three=$!\n\
      $netchan run --link daemon:$PWD/d -- python3 -m http.server 8003 --bind 0.0.0.0 > four 2>&1 & four=$!\n\
      for port in 8000 8001 8002 8003; do await has $port; done\n";
 
@@ -29,9 +29,9 @@ fn programs_on_a_daemon_share_loopback() {
                echo \"$at: $(get http://$at/page) $?\"\n\
              done\n\
              for at in 10.7.8.2:8000 127.0.0.2:8000 127.0.0.1:8003 127.0.0.1:8004 [::1]:8001; do get http://$at/page; echo \"$at: status $?\"; done\n\
-             on python3 -m http.server 8000 --bind 127.0.0.1 2>&1 | tail -1 | sed 's/^/taken: /'\n\
-             on python3 -c 'import socket; s = socket.create_server((\"127.0.0.2\", 8000)); print(\"another address is another place\")'\n\
-             for to in 127.0.0.1 127.9.9.9 ::1; do on ping -c 2 -i 0.1 -W 5 $to 2>&1 | grep -o '2 received' | sed \"s/^/$to: /\"; done\n\
+             $ON python3 -m http.server 8000 --bind 127.0.0.1 2>&1 | tail -1 | sed 's/^/taken: /'\n\
+             $ON python3 -c 'import socket; s = socket.create_server((\"127.0.0.2\", 8000)); print(\"another address is another place\")'\n\
+             for to in 127.0.0.1 127.9.9.9 ::1; do $ON ping -c 2 -i 0.1 -W 5 $to 2>&1 | grep -o '2 received' | sed \"s/^/$to: /\"; done\n\
              sysctl -qw net.ipv4.ping_group_range='0 1000'\n\
              ip link set lo up\n\
              curl -s -m 10 http://127.0.0.1:8001/page; echo \"the kernel's: status $?\"\n\

@@ -505,6 +505,16 @@ impl Lease for Leased {
         Ok(())
     }
 
+    fn leave(&self, binding: Binding) {
+        let mut granted = self.granted.lock();
+        let is_it = |port: &&mut Granting| port.sockets == 1 && port.reuse.port && !port.is_closed;
+        if let Some(port) = granted.ports.get_mut(&binding).filter(is_it)
+            && matches!(self.client.ask(&Request::Leave(binding)), Ok(Answer::Done))
+        {
+            port.is_closed = true;
+        }
+    }
+
     fn unbind(&self, binding: Binding) -> bool {
         let mut granted = self.granted.lock();
         let Some(port) = granted.ports.get_mut(&binding) else {

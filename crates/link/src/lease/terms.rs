@@ -56,6 +56,8 @@ pub enum Request {
     Terms,
     /// A port. Answer: [`Answer::Done`].
     Bind(Binding, Reuse),
+    /// Nothing new is to come to a port that is shared by SO_REUSEPORT: its last listener is about to end. Answer: [`Answer::Done`], from which on it does not.
+    Leave(Binding),
     /// No socket is bound there any more, and nothing new is to come. Of connections that live on, these are with other applications of the lender's: their
     /// packets may not have passed it; at most [`FLOWS_MAX`]. There is no answer.
     Close(Binding, Vec<(SocketAddr, SocketAddr)>),

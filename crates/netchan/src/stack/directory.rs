@@ -66,6 +66,17 @@ impl Binding {
     }
 }
 
+impl Binding {
+    /// What its lender is asked for, and gets back; `None`: no port was named.
+    fn released(&self) -> Option<Released> {
+        self.named.map(|address| Released {
+            kind: self.kind,
+            address,
+            v6_only: self.v6_only,
+        })
+    }
+}
+
 /// A bit for each bound TCP port, read by connect(2) and by the classifier without a lock.
 #[derive(Debug)]
 pub struct BoundPorts(Box<[AtomicU64]>);
@@ -275,11 +286,13 @@ impl Directory {
         let at = bindings.iter().position(|b| b.id == id)?;
         let gone = bindings.swap_remove(at);
         self.forget_port(bindings, &gone);
-        gone.named.map(|address| Released {
-            kind: gone.kind,
-            address,
-            v6_only: gone.v6_only,
-        })
+        gone.released()
+    }
+
+    /// What `bind` gave, where a port was named.
+    pub fn named(&self, id: u64) -> Option<Released> {
+        let bindings = &self.bindings.lock().bindings;
+        bindings.iter().find(|b| b.id == id)?.released()
     }
 
     /// Nothing is known any more of the port of a binding that is gone, if it was the last one there.

@@ -51,6 +51,22 @@ impl Stack {
         Ok(())
     }
 
+    /// A listener is about to end: what is new is others' from now on, where they share its port.
+    pub fn leave_port(&self, id: u64) {
+        let leases = self.control.leases.all();
+        let Some(port) = self
+            .control
+            .directory
+            .named(id)
+            .filter(|_| !leases.is_empty())
+        else {
+            return;
+        };
+        for lease in &leases {
+            bindings(&port, lease).for_each(|binding| lease.leave(binding));
+        }
+    }
+
     /// Ends what [`bind`](Self::bind) gave. A port that a lender gave goes back to it, once no connection has it.
     pub fn release_port(self: &Arc<Self>, id: u64) {
         let Some(port) = self.control.directory.release(id) else {

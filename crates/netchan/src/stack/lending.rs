@@ -139,17 +139,17 @@ impl Stack {
         self.with_interface(queue, |i| i.leases.unbind(lease, binding));
     }
 
-    /// Before it changes which leases share a port: the connections that they have there stay where they are.
+    /// Before it changes which leases have a port: the connections that they have there stay where they are.
     fn pin_shared(&self, queue: usize, binding: &Binding) {
         if binding.transport != Transport::Tcp {
             return;
         }
-        let sharers = self.with_receive(queue, |receive| {
+        let rivals = self.with_receive(queue, |receive| {
             let leases = receive.steer.leases.as_ref();
-            leases.map_or_else(Vec::new, |leases| leases.sharers(binding))
+            leases.map_or_else(Vec::new, |leases| leases.rivals(binding))
         });
-        for lease in sharers {
-            self.pin(queue, lease, binding);
+        for (lease, binding) in rivals {
+            self.pin(queue, lease, &binding);
         }
     }
 

@@ -91,6 +91,10 @@ fn answer(socket: &OwnedFd, lent: &Lent, tell: &dyn Fn(&Lent)) {
             Request::Bind(binding, reuse) => {
                 (lent.bind(binding, reuse)).map_or_else(refused, |()| Answer::Done)
             }
+            Request::Leave(binding) => {
+                lent.close(binding, &[]);
+                Answer::Done
+            }
             Request::Close(binding, others) => {
                 lent.close(binding, &others);
                 continue;

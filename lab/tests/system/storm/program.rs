@@ -17,7 +17,7 @@ use std::{
 
 use netchan::{
     Net,
-    link::lease::{Binding, Client, MESSAGE_MAX, Request, Terms, Transport, VERSION},
+    link::lease::{Binding, Client, MESSAGE_MAX, Request, Reuse, Terms, Transport, VERSION},
     own::Own,
 };
 use percore::{
@@ -224,7 +224,7 @@ fn holding(socket: &Path, point: Point, orders: &Orders, end: End) -> Result<(),
         Point::Binding => {
             let address = SocketAddr::from(([0; 4], orders.port));
             let transport = Transport::Tcp;
-            let request = Request::Bind(Binding { transport, address });
+            let request = Request::Bind(Binding { transport, address }, Reuse::default());
             send(&client, &request)?;
         }
         Point::Mute => {
@@ -512,7 +512,10 @@ pub fn ports(socket: &str, first: &str, count: &str) -> Result<String, String> {
     for port in first..first + count {
         let address = SocketAddr::from(([0; 4], port));
         let transport = Transport::Tcp;
-        let answer = exchange(&client, &Request::Bind(Binding { transport, address }))?;
+        let answer = exchange(
+            &client,
+            &Request::Bind(Binding { transport, address }, Reuse::default()),
+        )?;
         if !answer.contains("done") {
             return Err(format!("port {port}: {answer}"));
         }

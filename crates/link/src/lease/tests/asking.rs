@@ -291,7 +291,12 @@ fn a_port_goes_back_with_its_last_socket() {
     for reuse in [alone, alone, shared] {
         assert_eq!(lease.bind(http, reuse), Ok(())); // it is asked for once more as it is otherwise
     }
-    assert_eq!([(); 3].map(|()| lease.unbind(http)), [false, false, true]);
+    lease.leave(http); // it is not the last one
+    assert_eq!([(); 2].map(|()| lease.unbind(http)), [false, false]);
+    lease.leave(http);
+    lease.leave(http);
+    assert_eq!(lease.bind(http, shared), Ok(()));
+    assert_eq!([(); 2].map(|()| lease.unbind(http)), [false, true]);
     // Connections live on; then a socket has it again, and nothing is said of it.
     let flow = |port| {
         (
@@ -317,6 +322,8 @@ fn a_port_goes_back_with_its_last_socket() {
         thread.join().unwrap()[1..],
         [
             Request::Bind(http, alone),
+            Request::Bind(http, shared),
+            Request::Leave(http),
             Request::Bind(http, shared),
             Request::Close(http, flows[..128].to_vec()),
             Request::Close(http, flows[128..].to_vec()),

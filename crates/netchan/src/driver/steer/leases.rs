@@ -298,14 +298,26 @@ impl LeaseTable {
         begin
     }
 
-    /// The leases that share a port at this address by SO_REUSEPORT.
-    pub fn sharers(&self, binding: &Binding) -> Vec<u64> {
-        let Some(place) = self.place(binding) else {
-            return Vec::new();
-        };
-        let group = place.group(binding.address.ip());
-        let ends = group.filter_map(|holder| self.ends.get(holder.end)?.as_ref());
-        ends.map(|end| end.core().number).collect()
+    /// The leases that have a port at this address, or at one that this takes in, or that takes it in; each with what it has.
+    pub fn rivals(&self, binding: &Binding) -> Vec<(u64, Binding)> {
+        let (ip, port) = (binding.address.ip(), binding.address.port());
+        let holders = self
+            .place(binding)
+            .into_iter()
+            .flat_map(|place| &place.holders);
+        let rivals = holders.filter(|one| covers(one.address, ip) || covers(ip, one.address));
+        let with_number = rivals.filter_map(|one| {
+            let end = self.ends.get(one.end)?.as_ref()?;
+            let address = (one.address, port).into();
+            Some((
+                end.core().number,
+                Binding {
+                    address,
+                    ..*binding
+                },
+            ))
+        });
+        with_number.collect()
     }
 
     fn place(&self, binding: &Binding) -> Option<&Place> {
@@ -531,11 +543,13 @@ mod tests {
         // The halves of the hashes.
         let of = |table: &LeaseTable, hash| find(table, Protocol::TCP, ("10.0.0.2", 80), (1, hash));
         let ends = [of(&table, 0), of(&table, u64::MAX)];
-        assert_eq!(
-            (ends, table.sharers(&http)),
-            ([Some(5), Some(6)], vec![5, 6])
-        );
-        assert_eq!(table.sharers(&dns), Vec::<u64>::new());
+        let rivals = |of: &Binding| {
+            let rivals = table.rivals(of).into_iter();
+            rivals.map(|(lease, _)| lease).collect::<Vec<_>>()
+        };
+        assert_eq!((ends, rivals(&http)), ([Some(5), Some(6)], vec![5, 6]));
+        assert_eq!(rivals(&binding(Transport::Udp, "10.0.0.2:53")), [5, 6]);
+        assert_eq!(rivals(&binding(Transport::Tcp, "[::]:80")), [0; 0]);
         // The last one, where it is shared by address alone.
         assert_eq!(
             find(&table, Protocol::UDP, ("10.0.0.2", 53), (1, 0)),
