@@ -51,8 +51,8 @@ pub trait Lease: Send + Sync {
     /// other applications of the lender's. Does not wait for it; nothing happens where a socket has the port again.
     fn close(&self, binding: Binding, connections: &[(SocketAddr, SocketAddr)]);
 
-    /// Gives a port back that neither sockets nor connections have. As [`close`](Self::close).
-    fn give_back(&self, binding: Binding);
+    /// Gives a port back that neither sockets nor connections have, as [`close`](Self::close). False: the lender has to be told later.
+    fn give_back(&self, binding: Binding) -> bool;
 
     /// Ports that no socket has and that were not given back, and whether they are closed.
     fn unbound(&self) -> Vec<(Binding, bool)>;

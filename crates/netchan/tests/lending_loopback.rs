@@ -1,4 +1,4 @@
-//! 127.0.0.0/8 and ::1 of a lender, which applications share: how they reach each other there, who is kept out, and that nothing of it leaves the host.
+//! 127.0.0.0/8 and ::1 of a lender, which applications share: how they reach each other there, what is kept out, and that nothing of it leaves the host.
 
 mod joined_leases;
 mod lease_service;
@@ -114,7 +114,7 @@ fn refusal(net: &Net, from: &str, to: &str) -> Option<ErrorKind> {
     eventually(|_| socket.take_error().map(|error| error.kind()))
 }
 
-/// An answer finds its way between any two addresses of the host, also where nobody listens, and that soon.
+/// An answer finds its way between any two addresses of the host, also where no socket listens, and that soon.
 #[test]
 fn where_nobody_listens_is_refused_at_once() {
     let (lender, _peer) = lender();
@@ -415,7 +415,7 @@ fn nothing_leaves_the_host() {
     assert!(arrived.is_some(), "the wire is there");
     out += at_loopback(&mut tap);
     assert_eq!(out, 0);
-    // The links do not show them, so that nobody takes them for the wire's.
+    // The links do not show them, so that they are not taken for the wire's.
     for net in [&lender, &first] {
         let links = net.links();
         assert!(links.iter().all(|link| !link.is_loopback), "{links:?}");

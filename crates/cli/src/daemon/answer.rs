@@ -385,6 +385,7 @@ impl<L: Lender> Server<L> {
             (Request::MorePorts, Some(Answer::Ports(more))) => {
                 pairs.gained(connections, lease, more);
             }
+            (Request::Loopback, Some(Answer::Done)) => pairs.gained(connections, lease, &[]),
             (Request::Attach { .. }, Some(Answer::Terms(terms))) => {
                 pairs.gained(connections, lease, &terms.ports);
             }

@@ -47,7 +47,7 @@ fn programs_on_a_daemon_share_loopback() {
         "10.7.8.2:8001: hello 0",
         "[::1]:8002: hello 0",
         "10.7.8.2:8003: hello 0",
-        // curl's 7: no connection; its 28 would be that nobody said so in 10 s.
+        // curl's 7: no connection; its 28 would be no answer in 10 s.
         "10.7.8.2:8000: status 7",
         "127.0.0.2:8000: status 7",
         "127.0.0.1:8003: status 7",

@@ -210,11 +210,11 @@ impl Client {
         self.exchange(request).map(|(answer, _)| answer)
     }
 
-    /// Says what is not answered, at once or not at all. Whether it went.
+    /// Says what is not answered, at once. False: the lender has too much to read; to one that has ended there is nothing to say.
     fn tell(&self, request: &Request) -> bool {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let text = serde_json::to_vec(request);
-        text.is_ok_and(|text| send(&self.socket, &text, flags).is_ok())
+        let text = serde_json::to_vec(request).unwrap_or_default();
+        send(&self.socket, &text, flags) != Err(Errno::AGAIN)
     }
 
     fn exchange(&self, request: &Request) -> io::Result<(Answer, Vec<OwnedFd>)> {
@@ -546,14 +546,17 @@ impl Lease for Leased {
         }
     }
 
-    fn give_back(&self, binding: Binding) {
+    fn give_back(&self, binding: Binding) -> bool {
         let mut granted = self.granted.lock();
         let has_none = |port: &Granting| port.sockets == 0;
-        if granted.ports.get(&binding).is_some_and(has_none)
-            && self.client.tell(&Request::Return(binding))
-        {
+        if !granted.ports.get(&binding).is_some_and(has_none) {
+            return true;
+        }
+        let is_told = self.client.tell(&Request::Return(binding));
+        if is_told {
             granted.ports.remove(&binding);
         }
+        is_told
     }
 
     fn unbound(&self) -> Vec<(Binding, bool)> {

@@ -54,12 +54,10 @@ impl Stack {
     /// A listener is about to end: what is new is others' from now on, where they share its port.
     pub fn leave_port(&self, id: u64) {
         let leases = self.control.leases.all();
-        let Some(port) = self
-            .control
-            .directory
-            .named(id)
-            .filter(|_| !leases.is_empty())
-        else {
+        if leases.is_empty() {
+            return;
+        }
+        let Some(port) = self.control.directory.named(id) else {
             return;
         };
         for lease in &leases {
@@ -116,7 +114,7 @@ impl Stack {
         lease.unbind(binding) && self.close_port(lease, binding, false)
     }
 
-    /// Whether connections keep it; the lender is told.
+    /// Whether connections keep it; the lender is told, now or, where it has too much to read, later.
     fn close_port(&self, lease: &Arc<dyn Lease>, binding: Binding, is_closed: bool) -> bool {
         let (ip, port) = (binding.address.ip(), binding.address.port());
         let mut connections = Vec::new();
@@ -128,8 +126,7 @@ impl Stack {
         }
         connections.retain(|key| covers(ip, key.local));
         if connections.is_empty() {
-            lease.give_back(binding);
-            return false;
+            return !lease.give_back(binding);
         }
         if !is_closed {
             let addresses: Vec<IpAddr> = lease.addresses().iter().map(|a| a.ip()).collect();

@@ -310,12 +310,11 @@ fn a_port_goes_back_with_its_last_socket() {
     assert_eq!(lease.unbound(), [(http, true)]);
     assert_eq!(lease.bind(http, shared), Ok(()));
     lease.close(http, &[]);
-    lease.give_back(http);
+    assert!(lease.give_back(http));
     assert_eq!(lease.unbound(), []);
     assert!(lease.unbind(http));
     assert_eq!(lease.unbound(), [(http, false)]);
-    lease.give_back(http);
-    lease.give_back(http);
+    assert!(lease.give_back(http) && lease.give_back(http));
     assert!(!lease.unbind(http));
     drop(lease);
     assert_eq!(
@@ -357,10 +356,12 @@ fn what_is_not_answered_waits_for_nothing() {
         assert!(lease.unbind(port(number)));
     }
     // More than the socket holds: they are told later.
-    for (binding, _) in lease.unbound() {
-        lease.give_back(binding);
-    }
-    assert!(!lease.unbound().is_empty());
+    let told = lease.unbound().into_iter();
+    let told = told
+        .filter(|(binding, _)| lease.give_back(*binding))
+        .count();
+    assert_eq!(lease.unbound().len(), 1000 - told);
+    assert!(told < 1000, "{told}");
     drop(go);
     while let Some((binding, _)) = lease.unbound().pop() {
         lease.give_back(binding);

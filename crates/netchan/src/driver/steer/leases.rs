@@ -321,23 +321,22 @@ impl LeaseTable {
     }
 
     fn place(&self, binding: &Binding) -> Option<&Place> {
-        let places = match binding.transport {
-            Transport::Tcp => &self.tcp,
-            Transport::Udp => &self.udp,
-            Transport::Ping => &self.ping,
-        };
-        let place = places.get(usize::from(binding.address.port()))?;
-        self.places.get(place.checked_sub(1)? as usize) // widening: u32 to usize
+        self.places.get(self.number_of(binding)?)
     }
 
     fn place_of(&mut self, binding: &Binding) -> Option<&mut Place> {
-        let places = match binding.transport {
+        let number = self.number_of(binding)?;
+        self.places.get_mut(number)
+    }
+
+    fn number_of(&self, binding: &Binding) -> Option<usize> {
+        let numbers = match binding.transport {
             Transport::Tcp => &self.tcp,
             Transport::Udp => &self.udp,
             Transport::Ping => &self.ping,
         };
-        let place = places.get(usize::from(binding.address.port()))?;
-        self.places.get_mut(place.checked_sub(1)? as usize) // widening: u32 to usize
+        let number = numbers.get(usize::from(binding.address.port()))?;
+        Some(number.checked_sub(1)? as usize) // widening: u32 to usize
     }
 
     /// A lease has these ports of all protocols, at all addresses.
