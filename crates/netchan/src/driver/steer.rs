@@ -273,26 +273,29 @@ impl Steer {
         (meta.protocol, meta.flow, meta.interface, meta.to_group) =
             (protocol, short(hash), self.interface, Flag::NO);
         meta.upper = 20;
-        let [p0, p1, r0, r1] = ports.to_le_bytes();
+        let [p0, p1, ..] = ports.to_le_bytes();
         let port = u16::from_be_bytes([p0, p1]);
-        if let Some(leases) = &self.leases {
-            let [s0, s1, s2, s3, d0, d1, d2, d3] = ends.to_le_bytes();
-            let local = [d0, d1, d2, d3].into();
-            let flow = || {
-                let key = FlowKey {
-                    local,
-                    remote: [s0, s1, s2, s3].into(),
-                    local_port: port,
-                    remote_port: u16::from_be_bytes([r0, r1]),
-                    protocol,
-                };
-                (key, hash)
-            };
-            if let Some(end) = leases.find((protocol, local, port), flow) {
-                return Some(Verdict::Lease(end));
-            }
+        if self.leases.is_some()
+            && let Some(end) = self.lease_of_v4(ends, ports, protocol, hash)
+        {
+            return Some(Verdict::Lease(end));
         }
         Some(self.verdict(host, hash, protocol, port))
+    }
+
+    /// The end of the lease that has a flow of IPv4. Apart, so that what lends nothing does not pay for it.
+    #[inline(never)]
+    fn lease_of_v4(&self, ends: u64, ports: u32, protocol: Protocol, hash: u64) -> Option<usize> {
+        let [s0, s1, s2, s3, d0, d1, d2, d3] = ends.to_le_bytes();
+        let [p0, p1, r0, r1] = ports.to_le_bytes();
+        let key = FlowKey {
+            local: [d0, d1, d2, d3].into(),
+            remote: [s0, s1, s2, s3].into(),
+            local_port: u16::from_be_bytes([p0, p1]),
+            remote_port: u16::from_be_bytes([r0, r1]),
+            protocol,
+        };
+        self.lease_of(&key, hash)
     }
 
     /// Checks the addresses of a packet of another flow than the last one's, and hashes it.
