@@ -200,6 +200,8 @@ pub const LEASE_PROTOCOLS: usize = 8 * PACKET_CHANNELS;
 pub const LEASE_BINDINGS: usize = 1_024;
 /// Connections of a lease whose peers hear of its end; others hear when they ask. 1.4 MiB.
 pub const LEASE_FLOWS: usize = 16_384;
+/// Connections of all leases of a port that are gone through when these change; what is beyond is not pinned. Some milliseconds.
+pub const LEASE_SHARED_FLOWS: usize = 2 * LEASE_FLOWS;
 /// Connections of a lease that the control plane goes through at a time: so long a link waits for it.
 pub const LEASE_LOOK: usize = 512;
 /// Connections that live on when their port's last socket has ended, of which the application tells the lender: those that did not pass it.

@@ -7,6 +7,7 @@
 //! socket any more it ends, which is the only sign there is of that. So no process is watched for its end.
 
 use std::{
+    collections::HashSet,
     io,
     ops::ControlFlow,
     os::fd::{AsFd, OwnedFd},
@@ -328,7 +329,7 @@ impl<L: Lender> Server<L> {
         let mut answer = self.answer(number, request);
         if let (Err(refusal), Request::Bind(binding, _)) = (&answer, request)
             && refusal.errno == libc::EADDRINUSE
-            && self.hear_returns(number, &canonical(*binding))
+            && self.hear_returns(number, &binding.canonical())
         {
             answer = self.answer(number, request);
         }
@@ -374,13 +375,13 @@ impl<L: Lender> Server<L> {
         };
         match (request, answer) {
             (Request::Bind(binding, reuse), Some(Answer::Done)) => {
-                pairs.bound(connections, (lease, &canonical(*binding)), reuse.port);
+                pairs.bound(connections, (lease, &binding.canonical()), reuse.port);
             }
             (Request::Leave(binding) | Request::Close(binding, _), _) => {
-                pairs.closed(lease, &canonical(*binding))
+                pairs.closed(lease, &binding.canonical())
             }
             (Request::Return(binding), _) => {
-                pairs.unbound(connections, lease, &canonical(*binding));
+                pairs.unbound(connections, lease, &binding.canonical());
             }
             (Request::MorePorts, Some(Answer::Ports(more))) => {
                 pairs.gained(connections, lease, more);
@@ -403,14 +404,16 @@ impl<L: Lender> Server<L> {
         let Some(lease) = lease.map(L::Lease::number) else {
             return false;
         };
+        let rivals: HashSet<u64> = self.pairs.rivals(lease, binding).into_iter().collect();
         let mut has_heard = false;
-        for rival in self.pairs.rivals(lease, binding) {
-            let is_its = |one: &Connection<L::Lease>| {
-                one.lease.as_ref().is_some_and(|it| it.number() == rival)
-            };
-            let Some(number) = self.connections.iter().position(is_its) else {
+        for number in 0..self.connections.len() {
+            let lease = self
+                .connections
+                .get(number)
+                .and_then(|one| one.lease.as_ref());
+            if !lease.is_some_and(|lease| rivals.contains(&lease.number())) {
                 continue;
-            };
+            }
             for _ in 0..RETURNS_MAX {
                 let Some(request) = self.next_return(number) else {
                     break;
@@ -550,12 +553,6 @@ impl<L: Lender> Server<L> {
             tell(&line);
         }
     }
-}
-
-/// As a lease has it.
-fn canonical(Binding { transport, address }: Binding) -> Binding {
-    let address = (address.ip().to_canonical(), address.port()).into();
-    Binding { transport, address }
 }
 
 fn tell(line: &str) {

@@ -96,6 +96,18 @@ pub struct Binding {
     pub address: SocketAddr,
 }
 
+impl Binding {
+    /// An IPv4 address is one, however it is written.
+    #[must_use]
+    pub const fn canonical(self) -> Self {
+        let (ip, port) = (self.address.ip().to_canonical(), self.address.port());
+        Self {
+            address: SocketAddr::new(ip, port),
+            ..self
+        }
+    }
+}
+
 /// A protocol with ports, or with what stands in their place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

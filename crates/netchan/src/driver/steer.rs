@@ -283,21 +283,6 @@ impl Steer {
         Some(self.verdict(host, hash, protocol, port))
     }
 
-    /// The end of the lease that has a flow of IPv4. Apart, so that what lends nothing does not pay for it.
-    #[inline(never)]
-    fn lease_of_v4(&self, ends: u64, ports: u32, protocol: Protocol, hash: u64) -> Option<usize> {
-        let [s0, s1, s2, s3, d0, d1, d2, d3] = ends.to_le_bytes();
-        let [p0, p1, r0, r1] = ports.to_le_bytes();
-        let key = FlowKey {
-            local: [d0, d1, d2, d3].into(),
-            remote: [s0, s1, s2, s3].into(),
-            local_port: u16::from_be_bytes([p0, p1]),
-            remote_port: u16::from_be_bytes([r0, r1]),
-            protocol,
-        };
-        self.lease_of(&key, hash)
-    }
-
     /// Checks the addresses of a packet of another flow than the last one's, and hashes it.
     #[inline(never)]
     fn first_of_run(
@@ -426,13 +411,6 @@ impl Steer {
             return Ok(Verdict::Lease(end));
         }
         Ok(self.verdict(host, hash, key.protocol, key.local_port))
-    }
-
-    /// The end of the lease that a flow, with this hash, is of.
-    #[inline]
-    pub fn lease_of(&self, key: &FlowKey, hash: u64) -> Option<usize> {
-        let port = (key.protocol, key.local, key.local_port);
-        (self.leases.as_ref()?).find(port, || (*key, hash))
     }
 
     /// Where a flow's packet goes: at once where that takes no memory but the packet's.

@@ -160,7 +160,7 @@ impl Lent {
         if !is_ours(ip) || ip.is_loopback() && !self.core.has_loopback() {
             return Err(libc::EADDRNOTAVAIL);
         }
-        let binding = canonical(binding);
+        let binding = binding.canonical();
         let mut ports = self.core.ports.lock();
         let place = ports.place(&binding);
         let has_it = |&place: &usize| {
@@ -211,7 +211,7 @@ impl Lent {
     /// Nothing new is to come to a port that the application has. Its TCP connections there stay its own, until it gives the port back; `others` are those
     /// that have not passed the lender, our end and the peer's. Again: there are these, too. Of a port that it has not, nothing.
     pub fn close(&self, binding: Binding, others: &[(SocketAddr, SocketAddr)]) {
-        let binding = canonical(binding);
+        let binding = binding.canonical();
         let stack = self.net.stack();
         let mut ports = self.core.ports.lock();
         let Some(place) = ports.place(&binding) else {
@@ -245,7 +245,7 @@ impl Lent {
 
     /// The application has a port no more, nor connections there. Of one that it has not, nothing.
     pub fn give_back(&self, binding: Binding) {
-        let binding = canonical(binding);
+        let binding = binding.canonical();
         let stack = self.net.stack();
         let mut ports = self.core.ports.lock();
         let Some(place) = ports.place(&binding) else {
@@ -351,14 +351,5 @@ impl Drop for Lent {
             stack.control.directory.release(port.id);
         }
         stack.control.directory.take_back(&ports.ranges);
-    }
-}
-
-/// An IPv4 address is one, however it is written.
-fn canonical(binding: Binding) -> Binding {
-    let address = binding.address;
-    Binding {
-        address: (address.ip().to_canonical(), address.port()).into(),
-        ..binding
     }
 }

@@ -105,7 +105,9 @@ impl Stack {
             return;
         };
         self.pin_shared(queue, binding);
-        self.pin(queue, lease, binding);
+        if binding.transport == Transport::Tcp {
+            self.pin(queue, lease, binding);
+        }
         self.with_receive(queue, |receive| {
             if let Some(leases) = &mut receive.steer.leases {
                 leases.unbind(lease, binding);
@@ -118,7 +120,7 @@ impl Stack {
         if let Some(&queue) = self.driver.links[link].first() {
             self.with_receive(queue, |receive| {
                 if let Some(leases) = &mut receive.steer.leases {
-                    leases.pin(lease, binding, flows);
+                    leases.pin(lease, binding, flows, true);
                 }
             });
         }
@@ -135,7 +137,7 @@ impl Stack {
                 leases.unbind(lease, binding);
             }
         });
-        self.prune(queue, (lease, binding), &HashSet::new());
+        self.prune(queue, (lease, binding), None);
         self.with_interface(queue, |i| i.leases.unbind(lease, binding));
     }
 
@@ -148,15 +150,20 @@ impl Stack {
             let leases = receive.steer.leases.as_ref();
             leases.map_or_else(Vec::new, |leases| leases.rivals(binding))
         });
+        let mut looked = 0;
         for (lease, binding) in rivals {
-            self.pin(queue, lease, &binding);
+            if looked < limits::LEASE_SHARED_FLOWS {
+                looked += self.pin(queue, lease, &binding);
+            }
         }
     }
 
-    /// The connections that a lease has at a port are pinned to it, and no others. Neither half is held for long at a time.
-    fn pin(&self, queue: usize, lease: u64, binding: &Binding) {
-        let (mut flows, mut below) = (Vec::new(), usize::MAX);
+    /// The connections that a lease has at a port are pinned to it, and no others but those that were told. Neither half is held for long at a time. How many of
+    /// the lease's connections were gone through, at most.
+    fn pin(&self, queue: usize, lease: u64, binding: &Binding) -> usize {
+        let (mut flows, mut below, mut looked) = (Vec::new(), usize::MAX, 0);
         while below > 0 {
+            looked += limits::LEASE_LOOK;
             below = self.with_interface(queue, |interface| {
                 (interface.leases).flows_at((lease, binding), below, &mut flows)
             });
@@ -164,14 +171,15 @@ impl Stack {
         for part in flows.chunks(limits::LEASE_LOOK) {
             self.with_receive(queue, |receive| {
                 if let Some(leases) = &mut receive.steer.leases {
-                    leases.pin(lease, binding, part);
+                    leases.pin(lease, binding, part, false);
                 }
             });
         }
-        self.prune(queue, (lease, binding), &flows.into_iter().collect());
+        self.prune(queue, (lease, binding), Some(&flows.into_iter().collect()));
+        looked
     }
 
-    fn prune(&self, queue: usize, of: (u64, &Binding), keep: &HashSet<FlowKey>) {
+    fn prune(&self, queue: usize, of: (u64, &Binding), keep: Option<&HashSet<FlowKey>>) {
         let mut below = usize::MAX;
         while below > 0 {
             below = self.with_receive(queue, |receive| {

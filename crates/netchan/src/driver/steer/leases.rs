@@ -11,7 +11,7 @@ use proto::wire::ipv4::Protocol;
 use crate::{
     channel::{Form, LeaseEnd, PacketProtocol},
     counters::Counter,
-    driver::steer::spread,
+    driver::steer::{Steer, spread},
     flow::FlowKey,
     limits,
     link::lease::{Binding, PortRange, Reuse, Transport, covers},
@@ -44,7 +44,15 @@ struct Place {
     holders: Vec<Holder>,
     /// Connections that are not where their hash says, and their ends: those of leases that take no new ones, and those that were there before others shared
     /// the port, or no longer did.
-    pinned: IndexMap<FlowKey, usize>,
+    pinned: IndexMap<FlowKey, Pin>,
+}
+
+/// Where a connection is.
+#[derive(Clone, Copy, Debug)]
+struct Pin {
+    end: usize,
+    /// Its application said so: its packets do not tell.
+    is_told: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,8 +93,8 @@ impl Place {
         is_there: impl Fn(&Holder) -> bool,
         (key, hash): (FlowKey, u64),
     ) -> Option<usize> {
-        if let Some(&end) = self.pinned.get(&key) {
-            return Some(end);
+        if let Some(pin) = self.pinned.get(&key) {
+            return Some(pin.end);
         }
         let is_exact = |holder: &&Holder| holder.address == address && is_there(holder);
         let is_wide = |holder: &&Holder| covers(holder.address, address) && is_there(holder);
@@ -104,6 +112,36 @@ impl Place {
     fn group(&self, address: IpAddr) -> impl Iterator<Item = &Holder> + Clone {
         let is_one = move |holder: &&Holder| holder.shares && holder.address == address;
         self.holders.iter().filter(is_one)
+    }
+}
+
+impl Steer {
+    /// The end of the lease that a flow, with this hash, is of.
+    #[inline]
+    pub fn lease_of(&self, key: &FlowKey, hash: u64) -> Option<usize> {
+        let port = (key.protocol, key.local, key.local_port);
+        (self.leases.as_ref()?).find(port, || (*key, hash))
+    }
+
+    /// The end of the lease that has a flow of IPv4. Apart, so that what lends nothing does not pay for it.
+    #[inline(never)]
+    pub(super) fn lease_of_v4(
+        &self,
+        ends: u64,
+        ports: u32,
+        protocol: Protocol,
+        hash: u64,
+    ) -> Option<usize> {
+        let [s0, s1, s2, s3, d0, d1, d2, d3] = ends.to_le_bytes();
+        let [p0, p1, r0, r1] = ports.to_le_bytes();
+        let key = FlowKey {
+            local: [d0, d1, d2, d3].into(),
+            remote: [s0, s1, s2, s3].into(),
+            local_port: u16::from_be_bytes([p0, p1]),
+            remote_port: u16::from_be_bytes([r0, r1]),
+            protocol,
+        };
+        self.lease_of(&key, hash)
     }
 }
 
@@ -208,7 +246,7 @@ impl LeaseTable {
         self.protocols.retain(|_, holder| *holder != end);
         for place in &mut self.places {
             place.holders.retain(|holder| holder.end != end);
-            place.pinned.retain(|_, pinned| *pinned != end);
+            place.pinned.retain(|_, pin| pin.end != end);
         }
         // A place without holders is as good as none, and is taken again by the port that has it.
     }
@@ -238,7 +276,8 @@ impl LeaseTable {
 
     /// These connections of a lease at a port stay with it, whatever their hash says; one that another lease has stays there. A lease has at most
     /// [`LEASE_FLOWS`](limits::LEASE_FLOWS) of them.
-    pub fn pin(&mut self, lease: u64, binding: &Binding, flows: &[FlowKey]) {
+    /// `is_told`: the lease's application says so.
+    pub fn pin(&mut self, lease: u64, binding: &Binding, flows: &[FlowKey], is_told: bool) {
         let Some(end) = self.end_of(lease) else {
             return;
         };
@@ -252,7 +291,7 @@ impl LeaseTable {
                 break;
             }
             if let Entry::Vacant(vacant) = place.pinned.entry(*flow) {
-                vacant.insert(end);
+                vacant.insert(Pin { end, is_told });
                 left -= 1;
             }
         }
@@ -262,12 +301,12 @@ impl LeaseTable {
         }
     }
 
-    /// Looks through the connections at a port below the place `below`: those that stay with a lease, and are not in `keep`, do so no more. Where the next look
-    /// goes on.
+    /// Looks through the connections at a port below the place `below`: those that stay with a lease do so no more, but those in `keep`, and those that were told.
+    /// Without `keep` none does. Where the next look goes on.
     pub fn prune(
         &mut self,
         (lease, binding): (u64, &Binding),
-        keep: &HashSet<FlowKey>,
+        keep: Option<&HashSet<FlowKey>>,
         below: usize,
     ) -> usize {
         let (Some(end), ip) = (self.end_of(lease), binding.address.ip()) else {
@@ -281,8 +320,9 @@ impl LeaseTable {
         let begin = from.saturating_sub(limits::LEASE_LOOK);
         let mut fewer = 0;
         for at in (begin..from).rev() {
-            let goes = |(key, of): (&FlowKey, &usize)| {
-                *of == end && covers(ip, key.local) && !keep.contains(key)
+            let goes = |(key, pin): (&FlowKey, &Pin)| {
+                let stays = keep.is_some_and(|keep| pin.is_told || keep.contains(key));
+                pin.end == end && covers(ip, key.local) && !stays
             };
             if pinned.get_index(at).is_some_and(goes) {
                 pinned.swap_remove_index(at);
@@ -572,13 +612,13 @@ mod tests {
         let flows: Vec<_> = (0..1000).map(|port| key(Protocol::TCP, to, port)).collect();
         let of = |table: &LeaseTable, port| find(table, Protocol::TCP, to, (port, 0));
         table.bind(5, &http, Reuse::default());
-        table.pin(5, &http, &flows);
+        table.pin(5, &http, &flows, false);
         table.unbind(5, &http);
         table.bind(6, &http, Reuse::default());
-        table.pin(6, &http, &flows); // they are another's
+        table.pin(6, &http, &flows, false); // they are another's
         assert_eq!((of(&table, 7), of(&table, 1000)), (Some(5), Some(6)));
         assert_eq!(table.pins, [1000, 0]);
-        let prune = |table: &mut LeaseTable, keep: &HashSet<FlowKey>| {
+        let prune = |table: &mut LeaseTable, keep: Option<&HashSet<FlowKey>>| {
             let (mut below, mut looks) = (usize::MAX, 0);
             while below > 0 {
                 below = table.prune((5, &http), keep, below);
@@ -586,9 +626,20 @@ mod tests {
             }
             looks
         };
-        assert_eq!(prune(&mut table, &flows[..10].iter().copied().collect()), 2);
+        assert_eq!(
+            prune(&mut table, Some(&flows[..10].iter().copied().collect())),
+            2
+        );
         assert_eq!((of(&table, 7), of(&table, 10)), (Some(5), Some(6)));
         assert_eq!(table.pins, [10, 0]);
+        // What was told stays until all goes.
+        let told = key(Protocol::TCP, to, 2000);
+        table.pin(5, &http, &[told], true);
+        prune(&mut table, Some(&HashSet::new()));
+        assert_eq!((of(&table, 7), of(&table, 2000)), (Some(6), Some(5)));
+        prune(&mut table, None);
+        assert_eq!((of(&table, 2000), &table.pins[..]), (Some(6), &[0, 0][..]));
+        table.pin(5, &http, &flows, false);
         table.remove(5);
         assert_eq!((of(&table, 7), &table.pins[..]), (Some(6), &[0, 0][..]));
     }
@@ -607,7 +658,7 @@ mod tests {
             table.bind(5, &at(port), SHARED);
             let to = ("10.0.0.2", port);
             let flows: Vec<_> = (0..10_000).map(|n| key(Protocol::TCP, to, n)).collect();
-            table.pin(5, &at(port), &flows);
+            table.pin(5, &at(port), &flows, false);
         }
         assert_eq!(table.pins, [limits::LEASE_FLOWS]);
     }
