@@ -14,6 +14,7 @@ TEST_PROGRAMS = ip ping tcpdump iperf3 nc nft curl ethtool valgrind python3 rsyn
 
 # Where cargo lays what it builds for tests.
 DEBUG = $(or $(CARGO_TARGET_DIR),target)/debug
+RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 
 # Where `make install-c` installs.
 PREFIX ?= /usr/local
@@ -71,10 +72,10 @@ build:
 # docs/c.md. What is built is built by the user; what is installed may be by root.
 install-c:
 	$(CARGO) build --release -p netchan-c
-	DESTDIR='$(DESTDIR)' crates/c/install $(or $(CARGO_TARGET_DIR),target)/release $(C_VERSION) '$(PREFIX)' '$(LIBDIR)'
+	DESTDIR='$(DESTDIR)' crates/c/install $(RELEASE) $(C_VERSION) '$(PREFIX)' '$(LIBDIR)'
 
 demo: build
-	target/release/netchan demo
+	$(RELEASE)/netchan demo
 
 test: skips-none test-tools test-all
 	@.ci/skips count $(NETCHAN_SKIPS)
@@ -133,14 +134,14 @@ packetdrill:
 # Test suites of other projects, beside the kernel: docs/testing.md. PYTHON is an interpreter with its test package, LTP a checkout in which the tests of
 # system calls are built, LIBUV a uv_run_tests. As root.
 suites: build
-	.ci/suites '$(or $(CARGO_TARGET_DIR),target)/release/netchan' $(if $(PYTHON),python='$(PYTHON)') $(if $(LTP),ltp='$(abspath $(LTP))') $(if $(LIBUV),libuv='$(abspath $(LIBUV))')
+	.ci/suites '$(RELEASE)/netchan' $(if $(PYTHON),python='$(PYTHON)') $(if $(LTP),ltp='$(abspath $(LTP))') $(if $(LIBUV),libuv='$(abspath $(LIBUV))')
 
 # Programs that people run, beside the kernel: docs/testing.md. Those that are not installed are named; INSTALL=1 installs them (Debian). REDIS is a source
 # tree of redis, for its own tests. As root.
 programs: export INSTALL := $(INSTALL)
 programs: export REDIS := $(if $(REDIS),$(abspath $(REDIS)))
 programs: build
-	.ci/programs '$(or $(CARGO_TARGET_DIR),target)/release/netchan' $(ONLY)
+	.ci/programs '$(RELEASE)/netchan' $(ONLY)
 
 # What takes minutes: after `make test`, whose builds it uses.
 test-full: skips-none test-tools test-witness test-loom test-system
@@ -161,8 +162,8 @@ mutants-changed:
 
 bench: build
 	$(CARGO) bench --workspace
-	target/release/netchan lab run path steer channels crossbar slab counters trace locks sched interrupts epoch regimes dispatch giant-cost pipeline aggregation counter-in-a-server taps tcp
-	@if [ "$$(id -u)" = 0 ]; then target/release/netchan lab run services applications; \
+	$(RELEASE)/netchan lab run path steer channels crossbar slab counters trace locks sched interrupts epoch regimes dispatch giant-cost pipeline aggregation counter-in-a-server taps tcp
+	@if [ "$$(id -u)" = 0 ]; then $(RELEASE)/netchan lab run services applications; \
 	else echo 'make bench: without root there are no network namespaces, so no figures of services and applications'; fi
 
 # In a build of its own, which counts and is slow for it.
@@ -202,7 +203,7 @@ soak: test-tools build
 	NETCHAN_SYSTEM=1 NETCHAN_SOAK=1 NETCHAN_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) NETCHAN_BULK_MIB=$(SOAK_BULK_MIB) \
 		NETCHAN_STORM=$(SOAK_STORM) NETCHAN_ORPHANS=$(SOAK_ORPHANS) \
 		$(CARGO) test --release --workspace --test system
-	@if [ "$$(id -u)" = 0 ]; then .ci/programs '$(or $(CARGO_TARGET_DIR),target)/release/netchan'; else echo 'make soak: without root no programs were run'; fi
+	@if [ "$$(id -u)" = 0 ]; then .ci/programs '$(RELEASE)/netchan'; else echo 'make soak: without root no programs were run'; fi
 	@if $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then $(MAKE) fuzz FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS); else echo 'make soak: no nightly toolchain with cargo-fuzz, nothing was fuzzed'; fi
 
 # What the fuzzer finds anew stays in fuzz/corpus, which is not kept; fuzz/seeds is, and small.

@@ -53,6 +53,9 @@ pub const LOG_FILE: &str = "NETCHAN_LOG_FILE";
 /// lives, other processes use the kernel's stack.
 pub const OWNER: &str = "NETCHAN_OWNER";
 
+/// Set by a process whose stack's links are all a daemon's: other processes may have stacks beside it.
+pub const LENT: &str = "NETCHAN_LENT";
+
 /// Set by a process that has served others and becomes another program, for that: its id. What comes for the old program is to be refused.
 pub const SERVED: &str = "NETCHAN_SERVED";
 

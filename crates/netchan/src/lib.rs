@@ -46,7 +46,7 @@ mod skips;
 pub use channel::PairEnd;
 pub use driver::{module, network::LinkFacts};
 pub use errno::code as errno_of;
-pub use net::{Builder, Lent, Net, Tcp, Threads, Udp};
+pub use net::{Builder, Lent, Net, Paused, Tcp, Threads, Udp};
 #[doc(inline)]
 pub use netchan_base::{Clock, clock, limits, locks, packet, units};
 #[doc(inline)]

@@ -6,6 +6,7 @@ mod lending;
 pub(crate) mod live;
 mod modules;
 mod parts;
+mod pause;
 mod plan;
 mod queues;
 mod sockets;
@@ -19,6 +20,7 @@ pub(crate) use self::sockets::first_of;
 pub use self::{
     builder::{Builder, Threads},
     lending::Lent,
+    pause::Paused,
     sockets::{Tcp, Udp},
 };
 use crate::{
@@ -96,6 +98,12 @@ impl Net {
     /// Its regime.
     pub fn regime(&self) -> Regime {
         self.stack().control.regime
+    }
+    /// Whether all of its links were lent to it by others ([`crate::link::lease`]): other processes may have stacks of the same addresses.
+    pub fn is_lent(&self) -> bool {
+        let stack = self.stack();
+        let leases = stack.control.leases.all().len();
+        leases > 0 && leases + usize::from(stack.driver.own.is_some()) == stack.driver.links.len()
     }
     /// Whether `ip` is one of this stack's own addresses.
     pub fn is_local(&self, ip: IpAddr) -> bool {

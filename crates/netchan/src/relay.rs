@@ -220,6 +220,11 @@ impl<S: Carried> Relay<S> {
         Ok(())
     }
 
+    /// Whether it carries none.
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
     /// One of them.
     pub fn get_mut(&mut self, number: u64) -> Option<&mut S> {
         Some(&mut self.streams.get_mut(&number)?.stream)
@@ -281,6 +286,15 @@ impl<S: Carried> Relay<S> {
     /// # Errors
     /// The system's.
     pub fn step(&mut self, others: &mut [libc::pollfd], limit: Option<Duration>) -> io::Result<()> {
+        self.turn_all()?;
+        self.wait(others, limit)
+    }
+
+    /// Moves what there is.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn turn_all(&mut self) -> io::Result<()> {
         self.look_at_ends()?;
         let ready = mem::take(&mut *self.ready.numbers.lock());
         self.due.extend(ready);
@@ -290,6 +304,14 @@ impl<S: Carried> Relay<S> {
         for number in mem::take(&mut self.due) {
             self.turn(number);
         }
+        Ok(())
+    }
+
+    /// Waits until there is something to move, or one of `others` is ready, at most `limit`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn wait(&mut self, others: &mut [libc::pollfd], limit: Option<Duration>) -> io::Result<()> {
         let later = Duration::from_nanos(self.later_at.saturating_sub(now_ns()));
         let limit = match (self.due.is_empty(), self.later.is_empty()) {
             (false, _) => Some(Duration::ZERO),

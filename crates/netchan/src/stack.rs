@@ -77,6 +77,8 @@ pub(crate) struct Stack {
     /// Spins of this long come before a sleep, ns.
     pub spin_ns: u64,
     pub stop: AtomicBool,
+    /// Its threads end, and others go on later ([`Net::pause`](crate::Net::pause)).
+    pub paused: AtomicBool,
     pub driver: DriverSide,
     pub sockets: SocketSide,
     pub control: ControlPlane,
@@ -278,6 +280,11 @@ impl Stack {
     fn has_no_connection_at(&self, wish: &BindRequest) -> bool {
         (0..self.sockets.cells.len())
             .all(|number| !self.with_shard(number, |shard, _| shard.stands_against(wish)))
+    }
+
+    /// To a thread that ends: whether another one will go on in its place.
+    pub fn goes_on(&self) -> bool {
+        self.paused.load(Relaxed) // written before `stop`, which the thread has seen
     }
 
     /// Whether the stack is ending.

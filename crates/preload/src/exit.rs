@@ -1,8 +1,16 @@
 //! exit(3) of the process that has the stack: its sockets are closed in good order.
 
+use std::os::fd::AsRawFd;
+
 use libc::c_int;
 
-use crate::{children, edge, ending, numbers, process, relay, state::SOCKETS, sys};
+use crate::{
+    children, edge, ending,
+    keeper::{self, Kept},
+    numbers, process, relay,
+    state::{SOCKETS, SocketState},
+    sys,
+};
 
 unsafe extern "C" {
     fn at_quick_exit(handler: extern "C" fn()) -> c_int;
@@ -24,21 +32,24 @@ extern "C" fn at_exit() {
 }
 
 /// Children that were forked while something was served go on without it: says so.
-fn say_what_ends() {
+fn say_what_ends(which: &str) {
     if children::has_children() {
         let own = process::own_id();
         sys::complain(&format!(
-            "netchan: process {own} ends, and with it the sockets that it made before fork(): its children go on without them: a server has to stay in the foreground, or run with --supervise\n"
+            "netchan: process {own} ends, and with it the sockets that it made before fork(){which}: its children go on without them: a server has to stay in the foreground, or run with --supervise\n"
         ));
     }
 }
 
-/// The program ends: closes its sockets and lets the peers have what was sent.
+/// The program ends: closes its sockets and lets the peers have what was sent. What its children hold goes on.
 pub fn end() {
     edge::unit(|| {
-        say_what_ends();
-        for fd in SOCKETS.occupied(0, c_int::MAX) {
-            numbers::close_at_exit(fd);
+        let are_shared = close_all();
+        match keeper::takes_over() {
+            Kept::All => return Ok(()),
+            Kept::Lost => say_what_ends(""),
+            Kept::None if are_shared => {}
+            Kept::None => say_what_ends(" and that cannot be shared"),
         }
         relay::end();
         if let Some(net) = process::running() {
@@ -46,4 +57,19 @@ pub fn end() {
         }
         Ok(())
     });
+}
+
+/// Closes this process's sockets. Whether all of them could be shared.
+fn close_all() -> bool {
+    let unshared = |state: &SocketState| {
+        let is_ours = state.socket.get().is_some();
+        is_ours && state.share.get().is_none()
+    };
+    let are_shared = !SOCKETS.any(unshared);
+    let blank = sys::socket();
+    let blank = blank.as_ref().map_or(-1, |blank| blank.as_raw_fd());
+    for fd in SOCKETS.occupied(0, c_int::MAX) {
+        numbers::close_at_exit(fd, blank);
+    }
+    are_shared
 }

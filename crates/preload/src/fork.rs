@@ -13,7 +13,7 @@ use crate::{
     crossing::{CROSSINGS, Crossing},
     errno,
     instances::{EPOLLS, Instance},
-    line, locks, process, region, shared,
+    line, locks, process, real, region, shared,
     state::{SOCKETS, SocketState},
     stdio, sys, table,
 };
@@ -57,6 +57,8 @@ struct Locks {
 type Guard<T> = MutexGuard<'static, T>;
 
 thread_local! {
+    /// This thread forks a process that goes on with the stack.
+    static LEAVES_STACK: Cell<bool> = const { Cell::new(false) };
     static HELD: Cell<Option<ForFork>> = const { Cell::new(None) };
 }
 
@@ -133,7 +135,25 @@ extern "C" fn in_child() {
     }
 }
 
+/// fork(2) of a process that is to go on with the stack: nothing of it is closed there.
+pub fn with_stack() -> c_int {
+    LEAVES_STACK.set(true);
+    // SAFETY: takes nothing.
+    let child = unsafe { libc::fork() };
+    LEAVES_STACK.set(false);
+    child
+}
+
+/// Once more, by the child that [`with_stack`] has made: a fork that runs no handlers.
+pub fn again() -> c_int {
+    // SAFETY: takes nothing.
+    unsafe { (real::FORK.get())() }
+}
+
 fn become_child() {
+    if LEAVES_STACK.get() {
+        return;
+    }
     if process::is_forked() {
         netchan::own::abandon(&[line::childs_end(), sys::complaints()]);
     } else {

@@ -1,13 +1,20 @@
 //! The thread that hears what forked children say: which inherited socket one uses. A stream that can be shared is carried from then on; of another,
 //! which no process serves then, the clients are refused rather than left to wait.
 
-use std::{io, os::fd::RawFd, thread, time::Duration};
+use std::{
+    io,
+    os::fd::RawFd,
+    sync::{Mutex, MutexGuard},
+    thread,
+    time::Duration,
+};
 
 use libc::c_int;
 
 use crate::{
     children, ending, exit,
     line::{self, Said},
+    locks::hold,
     relay, shared,
     state::{SOCKETS, SocketState},
     sys,
@@ -18,12 +25,29 @@ use crate::{
 /// which is too short to be noticed.
 const TO_BEGIN: Duration = Duration::from_millis(50);
 
+/// While something that a child has said is acted upon.
+static ACTING: Mutex<()> = Mutex::new(());
+
+/// While nothing is acted upon that children say: what they say waits.
+pub fn held_for_fork() -> MutexGuard<'static, ()> {
+    hold(&ACTING)
+}
+
 /// With the stack: a thread hears what children will say. Not with the first of them, which may be made in a signal handler.
 pub fn begin() -> io::Result<()> {
     let from = line::begin()?;
-    netchan::spawn("netchan-forked", move || hear(from))?;
+    hear_from(from)?;
     line::set_heard();
     Ok(())
+}
+
+/// As [`begin`], in a process that goes on with the stack of another one: what its children say is heard here.
+pub fn go_on() -> io::Result<()> {
+    line::parents_end().map_or(Ok(()), hear_from)
+}
+
+fn hear_from(from: RawFd) -> io::Result<()> {
+    netchan::spawn("netchan-forked", move || hear(from)).map(drop)
 }
 
 fn hear(from: RawFd) {
@@ -36,26 +60,33 @@ fn hear(from: RawFd) {
                 ending::done();
                 return;
             }
-            Ok(len) => match Said::decode(&room[..len]) {
-                Some(Said::Uses(number)) => {
-                    // One that is carried is not found any more.
-                    if let Some(state) = named(number)
-                        && !shared::carry(&state)
-                    {
-                        forsake(&state);
-                    }
-                }
-                Some(Said::WaitsAtInstance(number)) => {
-                    if let Some(state) = named(number) {
-                        forsake(&state);
-                    }
-                }
-                Some(Said::Sets(wish)) => relay::set(wish),
-                None => {}
-            },
+            Ok(len) => {
+                let _acting = hold(&ACTING);
+                act_upon(Said::decode(&room[..len]));
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,
         }
+    }
+}
+
+fn act_upon(said: Option<Said>) {
+    match said {
+        Some(Said::Uses(number)) => {
+            // One that is carried is not found any more.
+            if let Some(state) = named(number)
+                && !shared::carry(&state)
+            {
+                forsake(&state);
+            }
+        }
+        Some(Said::WaitsAtInstance(number)) => {
+            if let Some(state) = named(number) {
+                forsake(&state);
+            }
+        }
+        Some(Said::Sets(wish)) => relay::set(wish),
+        None => {}
     }
 }
 

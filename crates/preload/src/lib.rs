@@ -151,6 +151,7 @@ mod children;
 mod exit;
 mod fork;
 mod hearing;
+mod keeper;
 mod notices;
 mod start;
 

@@ -198,6 +198,11 @@ pub fn childs_end() -> RawFd {
     LINE.get().map_or(-1, |(_, to)| to.as_raw_fd())
 }
 
+/// The end at which children are heard.
+pub fn parents_end() -> Option<RawFd> {
+    LINE.get().map(|(from, _)| from.as_raw_fd())
+}
+
 /// How many names were given: all of them are lower.
 pub fn names() -> u64 {
     NEXT.load(Relaxed)

@@ -120,13 +120,27 @@ pub fn close_ours(fd: RawFd) {
     let _ = close(fd);
 }
 
-/// The process ends: netchan's sockets are closed, numbers stay.
-pub fn close_at_exit(fd: RawFd) {
-    let removed = SOCKETS.remove(fd);
-    if let Some(state) = removed.and_then(|removed| end(fd, removed).0) {
-        linger(&state);
+/// The process ends: netchan's sockets are closed, and numbers stay. What other processes may have is carried from now on; where it stood leads nowhere, so that it
+/// is seen whether they do.
+pub fn close_at_exit(fd: RawFd, blank: RawFd) {
+    let Some(removed) = SOCKETS.remove(fd) else {
+        return;
+    };
+    let is_shared = removed.handle.share.get().is_some();
+    if is_shared && blank >= 0 {
+        let _ = sys::dup3(blank, fd, libc::O_CLOEXEC); // of an open number: it has room
+    }
+    if let Some(state) = end(fd, removed).0 {
+        if !(is_shared && shared::leave(&state)) {
+            linger(&state);
+        }
         state.close();
     }
+}
+
+/// Closes all numbers, but netchan's own.
+pub fn close_all_but_own() {
+    let _ = close_but_own(0, c_uint::MAX, 0); // what cannot be closed stays open
 }
 
 /// close_range(2), and with it closefrom(3): what is ours in the range is forgotten, netchan's own numbers are left out.

@@ -7,7 +7,7 @@ use std::{
     sync::{
         Mutex, MutexGuard, OnceLock,
         atomic::{
-            AtomicPtr, AtomicU8, AtomicU32,
+            AtomicBool, AtomicPtr, AtomicU8, AtomicU32,
             Ordering::{Acquire, Relaxed, Release},
         },
     },
@@ -29,6 +29,9 @@ const YES: u8 = 2;
 static ALIVE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 /// Which process that is: tells a vfork child, which shares all memory.
 static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// The stack's links are a daemon's.
+static LENT: AtomicBool = AtomicBool::new(false);
 
 static NET: OnceLock<Net> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
@@ -61,7 +64,18 @@ pub fn is_supervised() -> bool {
 /// To be asked between vfork and exec: no lock, no memory.
 pub fn would_be_served() -> bool {
     let is_asked = CONFIGURED.load(Relaxed) == YES;
-    is_asked && (NET.get().is_none() || own_id() == OWNER.load(Relaxed))
+    is_asked && (NET.get().is_none() || own_id() == OWNER.load(Relaxed) || is_lent())
+}
+
+/// The stack's links are a daemon's: other processes may have stacks beside it, as programs that this one starts learn.
+pub fn set_lent() {
+    LENT.store(true, Relaxed);
+    set_variable(environment::LENT, c"true");
+}
+
+/// Whether they are.
+pub fn is_lent() -> bool {
+    LENT.load(Relaxed)
 }
 
 /// The process that has the stack, where that is another one.
@@ -92,7 +106,8 @@ fn asks_for_netchan() -> bool {
     ]
     .into_iter()
     .any(|name| variable(name).is_some());
-    named && !owned_elsewhere(variable(environment::OWNER).as_deref(), sys::pid())
+    let is_lent = || variable(environment::LENT).is_some();
+    named && (is_lent() || !owned_elsewhere(variable(environment::OWNER).as_deref(), sys::pid()))
 }
 
 /// Whether `owner` (a process id as text) names another process that still lives and holds the stack.
@@ -191,6 +206,26 @@ fn wiped_page() -> io::Result<*mut AtomicU32> {
     Ok(page.cast())
 }
 
+/// In a child that was forked to go on with the stack in its parent's place: it is this process's from now on.
+pub fn take_over() {
+    OWNER.store(own_id(), Relaxed);
+    set_alive(1);
+}
+
+/// Another process goes on with the stack: to it this one is from now on like a child of its own.
+pub fn give_away(to: u32) {
+    set_alive(0);
+    OWNER.store(to, Relaxed);
+}
+
+fn set_alive(alive: u32) {
+    let flag = ALIVE.load(Acquire); // pairs with Release in track
+    // SAFETY: the page is never unmapped.
+    if let Some(flag) = unsafe { flag.as_ref() } {
+        flag.store(alive, Relaxed);
+    }
+}
+
 /// The process that tracked numbers first.
 pub fn owner() -> u32 {
     OWNER.load(Relaxed)
@@ -226,10 +261,13 @@ pub fn inside<T>(start: impl FnOnce() -> T) -> T {
 
 /// Tells the programs that this process becomes or starts, by the variable `name`.
 pub fn set_own_id(name: &str) {
+    if let Ok(value) = CString::new(sys::pid().to_string()) {
+        set_variable(name, &value);
+    }
+}
+
+fn set_variable(name: &str, value: &CStr) {
     let Ok(name) = CString::new(name) else {
-        return;
-    };
-    let Ok(value) = CString::new(sys::pid().to_string()) else {
         return;
     };
     // SAFETY: two C strings; setenv takes copies.

@@ -19,6 +19,7 @@ use std::{
         },
     },
     task::Waker,
+    time::Duration,
 };
 
 use libc::c_int;
@@ -64,6 +65,8 @@ struct Region {
 /// What is not kept in the thread's own memory, of which there may be little; and what pthread_cancel(3) by another thread needs.
 struct Face {
     thread: libc::pthread_t,
+    /// The thread's own, as long as it is in the list.
+    region: *const Region,
     cancelled: AtomicBool,
     /// Ends its waits.
     waker: Mutex<Option<Waker>>,
@@ -71,7 +74,7 @@ struct Face {
     noted: UnsafeCell<MaybeUninit<[Noted; NOTED_MAX]>>,
 }
 
-// SAFETY: other threads leave `noted` alone.
+// SAFETY: other threads leave `noted` alone, and read atomics alone of `region`.
 unsafe impl Send for Face {}
 // SAFETY: see above.
 unsafe impl Sync for Face {}
@@ -92,6 +95,11 @@ thread_local! {
     /// Owns what `face` points to, and takes it out of the list when the thread ends.
     static LISTED: Listed = Listed::new();
 }
+
+/// No thread comes in here: the stack is being copied ([`stand_still`]).
+static STILL: AtomicBool = AtomicBool::new(false);
+/// Between two looks whether it is.
+const STEP: Duration = Duration::from_millis(1);
 
 /// Every thread that has called netchan.
 static FACES: Mutex<Vec<Arc<Face>>> = Mutex::new(Vec::new());
@@ -116,6 +124,7 @@ impl Listed {
         let thread = unsafe { libc::pthread_self() };
         let face = Arc::new(Face {
             thread,
+            region: REGION.with(ptr::from_ref),
             cancelled: AtomicBool::new(false),
             waker: Mutex::new(None),
             noted: UnsafeCell::new(MaybeUninit::uninit()),
@@ -142,6 +151,9 @@ impl Region {
             return false;
         }
         compiler_fence(Acquire);
+        if STILL.load(Relaxed) {
+            self.stand_still();
+        }
         self.limited.store(false, Relaxed);
         self.introduced();
         let mut before = CANCEL_ENABLE;
@@ -149,6 +161,16 @@ impl Region {
         unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
         self.cancellable.store(before == CANCEL_ENABLE, Relaxed);
         true
+    }
+
+    /// Until the stack is no longer being copied.
+    #[cold]
+    fn stand_still(&self) {
+        while STILL.load(Relaxed) {
+            self.inside.store(false, Relaxed);
+            sys::nap(STEP);
+            self.inside.store(true, Relaxed);
+        }
     }
 
     /// The thread is in the list, unless it ends.
@@ -281,7 +303,8 @@ pub fn is_interrupted() -> bool {
         let cancelled = region
             .face()
             .is_some_and(|face| face.cancelled.load(Acquire)); // pairs with Release in cancel
-        region.count.load(Relaxed) > 0 || (cancelled && region.cancellable.load(Relaxed))
+        let noted = region.count.load(Relaxed) > 0;
+        noted || (cancelled && region.cancellable.load(Relaxed)) || STILL.load(Relaxed)
     })
 }
 
@@ -326,6 +349,36 @@ pub fn put_off(noted: &Noted) -> bool {
         }
         true
     })
+}
+
+/// Lets no thread in from now on, and ends the waits of those that are in here, but the calling one's.
+pub fn stand_still() {
+    STILL.store(true, Relaxed); // a thread that sees it late is found inside
+    for face in hold(&FACES).iter() {
+        let waker = face.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waker) = &*waker {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// Threads come in again.
+pub fn go_on() {
+    STILL.store(false, Relaxed);
+}
+
+/// Whether another thread than the calling one is in here; in a forked child: was, at the fork.
+pub fn has_others() -> bool {
+    // SAFETY: takes nothing.
+    let own = unsafe { libc::pthread_self() };
+    let is_inside = |face: &Face| {
+        // SAFETY: a thread that ends takes itself out of the list first; in a forked child its memory stays.
+        let region = unsafe { &*face.region };
+        region.inside.load(Relaxed)
+    };
+    let faces = hold(&FACES);
+    let mut others = faces.iter().filter(|face| face.thread != own);
+    others.any(|face| is_inside(face))
 }
 
 /// pthread_cancel(3): the C library marks the thread, which we then wake.

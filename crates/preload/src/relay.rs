@@ -4,7 +4,7 @@ mod listener;
 
 use std::{
     io, mem,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     sync::{
         Mutex,
         atomic::{
@@ -34,7 +34,17 @@ const TO_END: Duration = Duration::from_millis(500);
 enum Message {
     Carry(Handle<SocketState>),
     Set(Wish),
+    Stand,
     End,
+}
+
+/// What the thread goes on to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Goes {
+    On,
+    /// It leaves all as it is, and ends.
+    Standing,
+    ToEnd,
 }
 
 struct Inbox {
@@ -49,6 +59,9 @@ static INBOX: Mutex<Inbox> = Mutex::new(Inbox {
     is_running: false,
 });
 
+/// What stands still, until another thread carries it.
+static STANDING: Mutex<Option<Relay<Stream>>> = Mutex::new(None);
+
 /// All streams are closed, and none is carried any more.
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
@@ -62,8 +75,14 @@ fn post(message: Message) {
     if let Some(waker) = waker {
         waker.wake();
     }
+    if starts {
+        start();
+    }
+}
+
+fn start() {
     // Without a thread, what is carried stands still; the next one tries again.
-    if starts && netchan::spawn("netchan-relay", run).is_err() {
+    if netchan::spawn("netchan-relay", run).is_err() {
         hold(&INBOX).is_running = false;
     }
 }
@@ -84,12 +103,75 @@ pub fn end() {
         return;
     }
     post(Message::End);
+    let _ = comes_true(|| HAS_ENDED.load(Acquire)); // pairs with Release in relay
+}
+
+/// Within the time that is waited at the end of the process.
+fn comes_true(is_true: impl Fn() -> bool) -> bool {
     let step = Duration::from_millis(1);
-    for _ in 0..TO_END.as_millis() {
-        if HAS_ENDED.load(Acquire) {
-            return; // pairs with Release in run
+    (0..TO_END.as_millis()).any(|_| {
+        let is_true = is_true();
+        if !is_true {
+            sys::nap(step);
         }
-        sys::nap(step);
+        is_true
+    })
+}
+
+/// The thread leaves all as it is, and ends. Whether there is a stream that another process has: then [`go_on`] is to follow, here or, after a
+/// fork, in the child ([`keep`]).
+pub fn stand_still() -> bool {
+    if !hold(&INBOX).is_running {
+        return false;
+    }
+    post(Message::Stand);
+    if !comes_true(|| hold(&STANDING).is_some()) {
+        return false; // it does not come to it; it is asked to end next
+    }
+    let mut standing = hold(&STANDING);
+    let mut streams = standing.iter_mut().flat_map(Relay::all_mut);
+    streams.any(|stream| is_held(stream))
+}
+
+/// Whether another process has it.
+fn is_held(stream: &Stream) -> bool {
+    let Some(end) = stream.end() else {
+        return false;
+    };
+    let mut fds = [libc::pollfd {
+        fd: end.as_raw_fd(),
+        events: 0,
+        revents: 0,
+    }];
+    sys::poll_now(&mut fds).is_ok() && fds[0].revents & libc::POLLHUP == 0
+}
+
+/// Carries again what stands still.
+pub fn go_on() {
+    let mut inbox = hold(&INBOX);
+    if !inbox.is_running && hold(&STANDING).is_some() {
+        inbox.is_running = true;
+        drop(inbox);
+        start();
+    }
+}
+
+/// Carries what stands still until no process has a stream any more.
+///
+/// # Errors
+/// The system's.
+pub fn keep() -> io::Result<()> {
+    hold(&INBOX).is_running = true;
+    let Some(mut relay) = hold(&STANDING).take() else {
+        return Ok(());
+    };
+    loop {
+        hear(&mut relay);
+        relay.turn_all()?;
+        if relay.is_empty() {
+            return Ok(());
+        }
+        relay.wait(&mut [], None)?;
     }
 }
 
@@ -182,22 +264,32 @@ fn relay() -> io::Result<()> {
     let Some(net) = process::running() else {
         return Ok(());
     };
-    let mut relay = Relay::new(net)?;
+    let standing = hold(&STANDING).take();
+    let mut relay = standing.map_or_else(|| Relay::new(net), Ok)?;
     hold(&INBOX).waker = Some(relay.waker());
     loop {
         // First: what came before there was a waker has woken nothing.
-        if hear(&mut relay) {
-            finish(&mut relay);
-            HAS_ENDED.store(true, Release); // pairs with Acquire in end
-            return Ok(());
+        match hear(&mut relay) {
+            Goes::On => relay.step(&mut [], None)?,
+            Goes::Standing => {
+                relay.turn_all()?; // what no process has any more ends
+                let mut inbox = hold(&INBOX);
+                inbox.is_running = false;
+                *hold(&STANDING) = Some(relay);
+                return Ok(());
+            }
+            Goes::ToEnd => {
+                finish(&mut relay);
+                HAS_ENDED.store(true, Release); // pairs with Acquire in end
+                return Ok(());
+            }
         }
-        relay.step(&mut [], None)?;
     }
 }
 
-/// True: the process ends.
-fn hear(relay: &mut Relay<Stream>) -> bool {
+fn hear(relay: &mut Relay<Stream>) -> Goes {
     let messages = mem::take(&mut hold(&INBOX).messages);
+    let mut goes = Goes::On;
     for message in messages {
         match message {
             Message::Carry(state) => {
@@ -213,10 +305,11 @@ fn hear(relay: &mut Relay<Stream>) -> bool {
                 let _ = relay.add(number, stream); // without memory it is closed
             }
             Message::Set(wish) => apply(relay, &wish),
-            Message::End => return true,
+            Message::Stand => goes = Goes::Standing,
+            Message::End => return Goes::ToEnd,
         }
     }
-    false
+    goes
 }
 
 /// What the table of options leaves to a socket's caller has no effect here.

@@ -117,6 +117,19 @@ pub fn carry(state: &Handle<SocketState>) -> bool {
     true
 }
 
+/// All that can be carried is, from now on: this process becomes another program.
+pub fn carry_all() {
+    {
+        let _numbers = locks::keeping_numbers();
+        prepare();
+    }
+    for fd in SOCKETS.occupied(0, RawFd::MAX) {
+        if let Some(state) = SOCKETS.get(fd) {
+            carry(&state);
+        }
+    }
+}
+
 /// shutdown(2), by this process: what a child has written goes out before, also where it was not heard of yet that one uses the stream.
 pub fn before_shutdown(fd: RawFd) {
     if !process::owns_table() {

@@ -5,7 +5,7 @@ use std::io;
 use netchan::{Net, environment};
 
 use crate::{
-    children, driver, errno, exit, fork, hearing, limits, notices,
+    children, driver, errno, exit, fork, hearing, keeper, limits, notices,
     process::{self, variable},
     shared, signals, sys,
 };
@@ -49,6 +49,9 @@ fn start() -> io::Result<Net> {
     };
     fork::claim_held()?;
     process::set_own_id(environment::OWNER); // the links are taken
+    if net.is_lent() {
+        process::set_lent();
+    }
     if driver::driver().is_none() {
         sys::keep_complaints();
         let _ = hearing::begin(); // without descriptors to spare children are not heard
@@ -59,33 +62,46 @@ fn start() -> io::Result<Net> {
     Ok(net)
 }
 
-/// Links left open for the program that this process becomes, until it is known that it did not.
-#[derive(Debug)]
-pub struct Kept(Option<String>);
+/// What is left to the program that this process becomes, until it is known that it did not.
+pub enum Left {
+    Nothing,
+    /// Links left open.
+    Links(String),
+    /// What serves the sockets that stay open. A lease is the program's own: it may have another one.
+    Keeper(keeper::Waiting),
+}
 
-/// Leaves the links of this process's stack to the program that it is about to become. A child of it, which comes here before its own
+/// Leaves what this process has of its stack to the program that it is about to become. A child of it, which comes here before its own
 /// exec, has nothing to leave.
-pub fn keep_links() -> Kept {
+pub fn leave_to_next() -> Left {
     shared::before_exec();
     if !process::started() {
-        return Kept(None);
+        return Left::Nothing;
     }
-    let handed = variable(environment::DESCRIPTORS);
-    if let Some(handed) = &handed {
-        environment::inherit(handed, true);
+    if process::is_lent() && process::has_sockets() {
+        if let Some(keeper) = keeper::before_exec() {
+            return Left::Keeper(keeper);
+        }
     }
     if children::has_served() {
         process::set_own_id(environment::SERVED);
     }
-    Kept(handed)
+    let Some(handed) = variable(environment::DESCRIPTORS) else {
+        return Left::Nothing;
+    };
+    environment::inherit(&handed, true);
+    Left::Links(handed)
 }
 
-impl Kept {
+impl Left {
     /// The exec failed. errno stays as it is.
     pub fn take_back(self) {
-        let Some(handed) = self.0 else { return };
         let code = io::Error::last_os_error().raw_os_error();
-        environment::inherit(&handed, false);
+        match self {
+            Self::Nothing => return,
+            Self::Links(handed) => environment::inherit(&handed, false),
+            Self::Keeper(keeper) => keeper.goes_away(),
+        }
         errno::set(code.unwrap_or(0));
     }
 }

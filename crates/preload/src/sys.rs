@@ -547,6 +547,36 @@ pub fn exit_group(status: c_int) -> ! {
     }
 }
 
+/// Waits for a child of ours that has ended, or is about to; one that does not is ended.
+pub fn reap(child: c_int, by_force: bool) {
+    let number = integer(child);
+    if by_force {
+        // SAFETY: a child of ours, which was not waited for.
+        let _ = unsafe { raw::call(libc::SYS_kill, [number, integer(libc::SIGKILL), 0, 0, 0, 0]) };
+    }
+    // SAFETY: numbers only. ECHILD: the program has waited for it.
+    let wait = || unsafe { raw::call(libc::SYS_wait4, [number, 0, 0, 0, 0, 0]) };
+    while wait().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {}
+}
+
+/// Leaves what a process has from its parent: session, directory, standard descriptors, and name.
+pub fn leave_session(name: &CStr) {
+    // SAFETY: takes nothing.
+    let _ = unsafe { raw::call(libc::SYS_setsid, [0; 6]) };
+    let path = |path: &CStr| path.as_ptr().expose_provenance();
+    // SAFETY: a C string.
+    let _ = unsafe { raw::call(libc::SYS_chdir, [path(c"/"), 0, 0, 0, 0, 0]) };
+    for _ in 0..3 {
+        let flags = integer(libc::O_RDWR | libc::O_NOCTTY);
+        let arguments = [integer(libc::AT_FDCWD), path(c"/dev/null"), flags, 0, 0, 0];
+        // SAFETY: a C string. It gets the lowest number, one of the first three.
+        let _ = unsafe { raw::call(libc::SYS_openat, arguments) };
+    }
+    let arguments = [integer(libc::PR_SET_NAME), path(name), 0, 0, 0, 0];
+    // SAFETY: a C string.
+    let _ = unsafe { raw::call(libc::SYS_prctl, arguments) };
+}
+
 /// nanosleep(2), which a signal ends.
 pub fn nap(time: Duration) {
     let mut time = libc::timespec {

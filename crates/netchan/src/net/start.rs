@@ -126,6 +126,7 @@ impl Builder {
             giant: layout.giant.then_some(giant),
             spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
             stop: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
             driver,
             sockets: SocketSide::new(parts.cells, parts.memory, parts.background),
             control: control_plane,
@@ -300,7 +301,7 @@ fn answer_from_outside(stack: &Arc<Stack>) {
 }
 
 /// Starts what a stack is turned by, and what answers for it.
-fn run(stack: &Arc<Stack>, control: bool) -> io::Result<()> {
+pub(super) fn run(stack: &Arc<Stack>, control: bool) -> io::Result<()> {
     memory::probe(limits::SPARE)?;
     // Relaxed: before the threads.
     stack.driver.can_lead.store(stack.may_lead_links(), Relaxed);

@@ -168,6 +168,12 @@ impl Cell {
         Some(server)
     }
 
+    /// The thread that was the shard's call server ends, and another one may become it. What is called meanwhile waits for that.
+    pub fn disown(&self, server: Option<CallServer<Held>>) {
+        OWN.set(0);
+        *self.call_server.lock() = server;
+    }
+
     /// Has the shard's own thread do it. Gives `f` back where there is none: the shard is not one thread's, or that thread has ended; and where
     /// it is the calling thread itself, outside of a turn (in a waker, say). Then the lock says whose the shard is.
     ///

@@ -77,23 +77,36 @@ impl Stack {
                 lives_on |= self.unbind(lease, binding);
             }
         }
-        if lives_on && self.threaded && !self.control.leases.is_settling.swap(true, AcqRel) {
-            let stack = Arc::downgrade(self);
-            // Without it the next port that is released looks after this one, too.
-            let _ = sys::spawn("netchan-ports", move || {
-                loop {
-                    thread::sleep(LOOK);
-                    let Some(stack) = stack.upgrade() else {
-                        return;
-                    };
-                    // First: a port that is released from now on may not be seen here any more.
-                    stack.control.leases.is_settling.swap(false, AcqRel);
-                    let goes_on = !stack.is_stopping() && stack.settle_ports();
-                    if !goes_on || stack.control.leases.is_settling.swap(true, AcqRel) {
-                        return;
-                    }
+        if lives_on {
+            self.settle_later();
+        }
+    }
+
+    /// A thread looks from now on when the last connections of ports have ended that are to go back.
+    pub fn settle_later(self: &Arc<Self>) {
+        if !self.threaded || self.control.leases.is_settling.swap(true, AcqRel) {
+            return;
+        }
+        let stack = Arc::downgrade(self);
+        let started = sys::spawn("netchan-ports", move || {
+            loop {
+                thread::park_timeout(LOOK);
+                let Some(stack) = stack.upgrade() else {
+                    return;
+                };
+                // First: a port that is released from now on may not be seen here any more.
+                stack.control.leases.is_settling.swap(false, AcqRel);
+                let goes_on = !stack.is_stopping() && stack.settle_ports();
+                if !goes_on || stack.control.leases.is_settling.swap(true, AcqRel) {
+                    return;
                 }
-            });
+            }
+        });
+        // Without it the next port that is released looks after this one, too.
+        if let Ok(thread) = started {
+            let mut threads = self.control.threads.lock();
+            threads.retain(|thread| !thread.is_finished());
+            threads.push(thread);
         }
     }
 

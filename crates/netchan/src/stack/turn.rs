@@ -33,6 +33,11 @@ impl Core {
         let told = vec![false; stack.driver.links.len()];
         Self { call_server, told }
     }
+
+    /// At its end: what ran the calls of others.
+    pub fn end(self) -> Option<CallServer<Held>> {
+        self.call_server
+    }
 }
 
 impl Stack {

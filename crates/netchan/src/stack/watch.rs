@@ -164,6 +164,11 @@ impl Watch {
         pulse
     }
 
+    /// They have ended, and others are about to be made.
+    pub fn forget(&self) {
+        self.pulses.lock().clear();
+    }
+
     /// All threads, in the order in which they were made.
     pub fn pulses(&self) -> Vec<Arc<Pulse>> {
         self.pulses.lock().clone()

@@ -3,7 +3,10 @@
 use std::{
     io,
     os::fd::AsFd,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::Ordering::{Relaxed, SeqCst},
+    },
     thread,
 };
 
@@ -219,6 +222,9 @@ fn turn_core(stack: &Stack, number: usize) {
     let mut core = Core::of(stack, Some(server));
     let turn = |now| stack.turn_owned(number, &mut core, now);
     turn_and_sleep(stack, &cell.doorbell, turn, || cell.next_timer());
+    if stack.goes_on() {
+        cell.disown(core.end());
+    }
 }
 
 /// Turns while there is work, then sleeps on the doorbell until it is rung or a timer is due, and so on until the stack ends.
@@ -260,12 +266,13 @@ fn turn_and_sleep(
 /// Nothing needs it; it bounds the harm of a lost wake-up, which no test has seen.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// Tells all threads to end, and waits for them.
-pub(crate) fn stop(stack: &Stack) {
+/// Tells all threads to end, and waits for them; whether it answered questions from outside. Connections, links and leases stay as they are.
+pub(crate) fn halt(stack: &Stack) -> bool {
     // SeqCst: before the rings that follow.
-    stack.stop.store(true, std::sync::atomic::Ordering::SeqCst);
+    stack.stop.store(true, SeqCst);
     // Not under its lock: its thread ends first.
     let companions = std::mem::take(&mut *stack.control.companions.lock());
+    let answered = !companions.is_empty();
     drop(companions);
     let ring = |doorbell: &Doorbell| doorbell.ring();
     stack.driver.call_all_links();
@@ -277,11 +284,18 @@ pub(crate) fn stop(stack: &Stack) {
     let threads: Vec<_> = stack.control.threads.lock().drain(..).collect();
     let me = thread::current().id();
     for handle in threads {
+        handle.thread().unpark();
         if handle.thread().id() != me {
             // A thread that panicked has said so on stderr.
             let _ = handle.join();
         }
     }
+    answered
+}
+
+/// Ends a stack: its threads, and then what they turned.
+pub(crate) fn stop(stack: &Stack) {
+    halt(stack);
     // Whatever handles to the stack are left: a lease ends with it.
     stack.control.leases.clear();
     for number in 0..stack.driver.queues.len() {

@@ -21,10 +21,10 @@ pub unsafe extern "C-unwind" fn execve(
 ) -> c_int {
     // SAFETY: the caller's.
     unsafe { reach::judge(path) };
-    let kept = start::keep_links();
+    let left = start::leave_to_next();
     // SAFETY: the caller's.
     let result = unsafe { (real::EXECVE.get())(path, arguments, environment) };
-    kept.take_back();
+    left.take_back();
     result
 }
 
@@ -42,11 +42,11 @@ pub unsafe extern "C-unwind" fn execveat(
 ) -> c_int {
     // SAFETY: the caller's.
     unsafe { reach::judge_at(directory, path, flags) };
-    let kept = start::keep_links();
+    let left = start::leave_to_next();
     let real = real::EXECVEAT.get();
     // SAFETY: the caller's.
     let result = unsafe { real(directory, path, arguments, environment, flags) };
-    kept.take_back();
+    left.take_back();
     result
 }
 
@@ -58,10 +58,10 @@ pub unsafe extern "C-unwind" fn execveat(
 pub unsafe extern "C-unwind" fn execv(path: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: the caller's.
     unsafe { reach::judge(path) };
-    let kept = start::keep_links();
+    let left = start::leave_to_next();
     // SAFETY: the caller's.
     let result = unsafe { (real::EXECV.get())(path, arguments) };
-    kept.take_back();
+    left.take_back();
     result
 }
 
@@ -73,10 +73,10 @@ pub unsafe extern "C-unwind" fn execv(path: *const c_char, arguments: Strings) -
 pub unsafe extern "C-unwind" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: the caller's.
     unsafe { reach::judge_named(file) };
-    let kept = start::keep_links();
+    let left = start::leave_to_next();
     // SAFETY: the caller's.
     let result = unsafe { (real::EXECVP.get())(file, arguments) };
-    kept.take_back();
+    left.take_back();
     result
 }
 
@@ -92,10 +92,10 @@ pub unsafe extern "C-unwind" fn execvpe(
 ) -> c_int {
     // SAFETY: the caller's.
     unsafe { reach::judge_named(file) };
-    let kept = start::keep_links();
+    let left = start::leave_to_next();
     // SAFETY: the caller's.
     let result = unsafe { (real::EXECVPE.get())(file, arguments, environment) };
-    kept.take_back();
+    left.take_back();
     result
 }
 
@@ -110,10 +110,10 @@ pub unsafe extern "C-unwind" fn fexecve(
     environment: Strings,
 ) -> c_int {
     reach::judge_open(fd);
-    let kept = start::keep_links();
+    let left = start::leave_to_next();
     // SAFETY: the caller's.
     let result = unsafe { (real::FEXECVE.get())(fd, arguments, environment) };
-    kept.take_back();
+    left.take_back();
     result
 }
 
