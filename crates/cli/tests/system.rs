@@ -26,6 +26,8 @@ mod forking;
 mod frames;
 #[path = "system/handed.rs"]
 mod handed;
+#[path = "system/keeping.rs"]
+mod keeping;
 #[path = "system/loopback.rs"]
 mod loopback;
 #[path = "system/pings.rs"]

@@ -67,8 +67,9 @@
 //!   SOL_SOCKET; a peer's reset is the end of the stream to those that read; a program that came by one through exec sets no options of it; of a datagram socket what `docs/decisions/0021` lists. A child's new sockets are the kernel's.
 //!   Other sockets answer EBADF in a child (poll: POLLNVAL): ping sockets, datagram sockets without a port, streams without a peer, and what an inherited epoll instance watches if one of these is among it. The first use
 //!   says so on the standard error (where that is /dev/null by now, on the file or terminal that it was when the stack started). A child that asks again and again waits for its answer, up to a
-//!   second, and poll does not report the socket any more.
-//!   Where the stack's own process ends, or becomes another program, after it has served, it says so, and what children hold ends. Descriptors that vfork and posix_spawn pass on are plain unconnected
+//!   second, and poll does not report the socket any more. On a daemon a program that a child becomes has a stack of its own.
+//!   Where the stack's own process ends, what children hold goes on in a process of netchan's (`keeper`); so it is on a daemon where it becomes another program. Elsewhere it says so then, if it has served, and
+//!   what children hold ends. Descriptors that vfork and posix_spawn pass on are plain unconnected
 //!   sockets of the kernel's; a program whose standard input or output is one says so. `vfork` and `posix_spawn` are safe.
 //!   `_Fork`, `clone` and `syscall` are as `fork`; a child that was made by the bare instruction keeps the link open, and the rest goes for it, too.
 //!   A program that forks before its first `bind` or `connect` (a shell, say) starts the stack in whichever child comes first.
@@ -91,8 +92,8 @@
 //! * **ICMP errors**: a connected datagram socket is told of hosts and networks that are unreachable for now without asking for it (`IP_RECVERR`), too, as
 //!   RFC 1122 §4.1.3.3 has it; Linux tells only of what is final.
 //! * **Exit.** A program that ends by `exit`, by returning from `main`, by `_exit`, or by SIGHUP, SIGINT or SIGTERM that it does not handle (our handler
-//!   stands for SIG_DFL then; a second one ends it at once) waits up to 5 s until its peers have what it sent; other fatal signals do not. Where children that it forked while it served
-//!   go on, as of a server that puts itself into the background (`daemon`), it says so.
+//!   stands for SIG_DFL then; a second one ends it at once) waits up to 5 s until its peers have what it sent; other fatal signals do not. Where children hold
+//!   sockets of it, as those of a server that puts itself into the background (`daemon`), these go on; sockets that cannot be shared do not, and it says so.
 //! * **Numbers.** The stack's own descriptors stand above the program's soft limit (`RLIMIT_NOFILE`), or above 16,384 where that is higher, and close-on-exec.
 //!   To the program they are not open: `close`, `dup` and `fcntl` answer EBADF, as does `dup2` onto one, and ranges leave them out. Where the hard
 //!   limit is no higher they take numbers below it, eight of which are put aside for threads that begin to wait when no other is left.

@@ -78,10 +78,11 @@ pub fn leave_to_next() -> Left {
     if !process::started() {
         return Left::Nothing;
     }
-    if process::is_lent() && process::has_sockets() {
-        if let Some(keeper) = keeper::before_exec() {
-            return Left::Keeper(keeper);
-        }
+    if process::is_lent()
+        && process::has_sockets()
+        && let Some(keeper) = keeper::before_exec()
+    {
+        return Left::Keeper(keeper);
     }
     if children::has_served() {
         process::set_own_id(environment::SERVED);

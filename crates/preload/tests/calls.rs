@@ -155,7 +155,7 @@ fn a_fork_before_the_stack_makes_its_own() {
     on_netchan("fork-first", "app-channel");
 }
 
-/// The second run would find the TAP busy.
+/// It has closed what it inherited; else the second run would find the TAP busy.
 #[test]
 fn a_child_left_behind_has_no_part_in_the_link() {
     let script = "$PEER 10.77.0.1 > up & P=$!\nawait grep -q ready up\n\

@@ -76,8 +76,7 @@ impl Builder {
         let (host, links) = self.host(layout)?;
         let giant = Arc::new(Giant::new(layout.giant));
         let (host, owns_links) = (Arc::new(host), !threaded && layout.shards == 1);
-        let tables = leases.iter().map(|lease| lease.pipes());
-        tables.for_each(|table| host.taps.watched.add_table(table));
+        (leases.iter()).for_each(|lease| host.taps.watched.add_table(lease.pipes()));
         let forwarding = host.forwarding;
         let wanted = queues::wanted(layout, forwarding, owns_links);
         let started = queues::start(links, wanted, forwarding, layout, &giant)?;

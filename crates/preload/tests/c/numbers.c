@@ -284,7 +284,7 @@ void check_leaves_child(void) {
     int fd = connected(PORT_ECHO);
     CHECK(echoes(fd));
     if (fork() == 0) {
-        close(1), close(2);
+        close(fd), close(1), close(2);
         sleep(20);
         _exit(0);
     }
