@@ -56,7 +56,9 @@ fn a_stack_that_stands_still_answers_nothing() {
     let (client, server) = pair(Regime::Locked);
     let _listener = server.tcp().listen("0.0.0.0:7").unwrap();
     let stands = server.pause();
-    let within = client.tcp().connect_timeout("10.0.0.2:7".parse().unwrap(), A_WHILE);
+    let within = client
+        .tcp()
+        .connect_timeout("10.0.0.2:7".parse().unwrap(), A_WHILE);
     assert_eq!(within.unwrap_err().kind(), ErrorKind::TimedOut);
     stands.resume().unwrap();
     client.tcp().connect("10.0.0.2:7").unwrap();

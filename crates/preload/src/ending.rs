@@ -30,6 +30,11 @@ pub fn is_asked() -> bool {
     ASKED.load(Acquire) // pairs with Release in finish
 }
 
+/// In a process that goes on with the stack of one that was about to end: it is not.
+pub fn is_anothers() {
+    ASKED.store(false, Relaxed); // before there is a thread that hears
+}
+
 /// The sockets are closed.
 pub fn done() {
     DONE.store(true, Release); // pairs with Acquire in finish

@@ -175,6 +175,7 @@ fn become_keeper(paused: &Paused, line: &Own, its: &Own) -> ! {
 /// The stack goes on here, as long as another process holds a stream.
 fn go_on(paused: &Paused) -> io::Result<()> {
     process::take_over();
+    ending::is_anothers();
     region::go_on();
     for fd in SOCKETS.occupied(0, c_int::MAX) {
         std::mem::forget(SOCKETS.remove(fd)); // a number of the program's

@@ -13,6 +13,7 @@ use std::{
         },
     },
     task::Waker,
+    thread::JoinHandle,
     time::Duration,
 };
 
@@ -51,12 +52,14 @@ struct Inbox {
     messages: Vec<Message>,
     waker: Option<Waker>,
     is_running: bool,
+    thread: Option<JoinHandle<()>>,
 }
 
 static INBOX: Mutex<Inbox> = Mutex::new(Inbox {
     messages: Vec::new(),
     waker: None,
     is_running: false,
+    thread: None,
 });
 
 /// What stands still, until another thread carries it.
@@ -81,10 +84,11 @@ fn post(message: Message) {
 }
 
 fn start() {
+    let thread = netchan::spawn("netchan-relay", run);
+    let mut inbox = hold(&INBOX);
     // Without a thread, what is carried stands still; the next one tries again.
-    if netchan::spawn("netchan-relay", run).is_err() {
-        hold(&INBOX).is_running = false;
-    }
+    inbox.is_running &= thread.is_ok();
+    inbox.thread = thread.ok();
 }
 
 /// Carries a stream of this process, whose pair was made.
@@ -128,6 +132,9 @@ pub fn stand_still() -> bool {
     if !comes_true(|| hold(&STANDING).is_some()) {
         return false; // it does not come to it; it is asked to end next
     }
+    // What it gives back in its last moments takes locks of the stack's, which a fork may not find held.
+    let thread = hold(&INBOX).thread.take();
+    let _ = thread.map(JoinHandle::join); // one that panicked has said so
     let mut standing = hold(&STANDING);
     let mut streams = standing.iter_mut().flat_map(Relay::all_mut);
     streams.any(|stream| is_held(stream))

@@ -90,14 +90,14 @@ import socket, time\n\
 def reached(port):\n  \
   for n in range(400):\n    \
     try: return socket.create_connection(('10.7.8.2', port), 20)\n    \
-    except ConnectionRefusedError: time.sleep(0.05)\n\
+    except OSError: time.sleep(0.05)\n\
 def asked(s): s.sendall(b'text'); return s.recv(99)\n\
 kept = reached(8); print(asked(kept), asked(kept), asked(kept), asked(reached(8)), asked(reached(10)), kept.recv(99))\n\
 END\n\
          ip link set nc8 down; ip tuntap del dev nc8 mode tap\n\
          $netchan daemon --link tap:nc8,peer=10.7.8.1/24 --address 10.7.8.2/24 --socket $PWD/d 2> log & daemon=$!\n\
          await test -S d\n\
-         $netchan run --link daemon:$PWD/d -- python3 server.py first & S=$!\n\
+         timeout 60 $netchan run --link daemon:$PWD/d -- python3 server.py first & S=$!\n\
          python3 ask.py; wait $S; echo ended: $?\n\
          given_back() { [ $($netchan show --json leases | grep -c '\"program\"') = 0 ]; }; await given_back && echo no lease is left\n\
          kill $daemon; wait $daemon",
@@ -130,13 +130,13 @@ import socket, time\n\
 def reached(port):\n  \
   for n in range(400):\n    \
     try: return socket.create_connection(('10.7.8.2', port), 20)\n    \
-    except ConnectionRefusedError: time.sleep(0.05)\n\
+    except OSError: time.sleep(0.05)\n\
 print(reached(10).recv(9), reached(8).recv(9))\n\
 END\n\
          ip link set nc8 down; ip tuntap del dev nc8 mode tap\n\
          $netchan daemon --link tap:nc8,peer=10.7.8.1/24 --address 10.7.8.2/24 --socket $PWD/d 2> log & daemon=$!\n\
          await test -S d\n\
-         $netchan run --link daemon:$PWD/d -- python3 server.py 8 & S=$!\n\
+         timeout 60 $netchan run --link daemon:$PWD/d -- python3 server.py 8 & S=$!\n\
          python3 ask.py; wait $S; echo ended: $?\n\
          kill $daemon; wait $daemon",
     );

@@ -366,7 +366,7 @@ def left_alone():
 
 
 def ends(how):
-    """A process that ends: its connections hear the rest and the end of the stream, its accept queue a reset."""
+    """A process that ends: its connections hear the rest and the end of the stream, its accept queue a reset; unless a child goes on with them."""
     server = listen()
     print("ready", flush=True)
     stream, _ = server.accept()
@@ -393,10 +393,19 @@ def ends(how):
         libc.syscall({"x86_64": 231, "aarch64": 94}[os.uname().machine], 0)
     elif how == "daemon":
         libc.daemon(1, 1)
-        sys.stdin.read()
+        goes_on(server, stream)
     elif how == "background":
         if os.fork() == 0:
-            sys.stdin.read()
+            goes_on(server, stream)
+
+
+def goes_on(server, stream):
+    """A child whose parent has ended."""
+    waiting, _ = server.accept()
+    waiting.sendall(b"behind")
+    input()
+    stream.sendall(b"more")
+    sys.stdin.read()
 
 
 if __name__ == "__main__":

@@ -269,14 +269,29 @@ def left_alone():
     server.wait(LIMIT_S)
 
 
-def ends(how):
+def ended(how):
+    """A server that ends, with a connection that it serves and one in its accept queue."""
     server = start("ends " + how)
     stream = connect()
     await_line(server, "accepted")
     waiting = connect()
     go_on(server)
+    return server, stream, waiting
+
+
+def ends(how):
+    server, stream, waiting = ended(how)
     print(how + ":", learn(stream), learn(stream), learn(waiting), server.wait(LIMIT_S))
+    server.stdin.close()
+
+
+def goes_on(how):
+    server, stream, waiting = ended(how)
+    print(how + ":", learn(stream), learn(waiting), server.wait(LIMIT_S), end=" ")
+    go_on(server)
+    print(learn(stream), end=" ")
     server.stdin.close()  # what is left in the background ends
+    print(learn(stream), learn(waiting))
 
 
 for how in ("accept", "poll", "epoll", "inherited", "nested", "_Fork", "SYS_clone", "SYS_clone3"):
@@ -295,5 +310,7 @@ left_alone()
 replaced("replaced")
 replaced("left")
 spawned()
-for how in ("exit", "_exit", "quick_exit", "exit_group", "SIGHUP", "SIGINT", "SIGTERM", "waiting", "daemon", "background"):
+for how in ("exit", "_exit", "quick_exit", "exit_group", "SIGHUP", "SIGINT", "SIGTERM", "waiting"):
     ends(how)
+for how in ("daemon", "background"):
+    goes_on(how)
