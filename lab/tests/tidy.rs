@@ -144,7 +144,9 @@ const LAYERS: &[(&str, usize, Layers)] = &[
             ),
             (
                 "life",
-                &["children", "exit", "fork", "hearing", "notices", "start"],
+                &[
+                    "children", "exit", "fork", "hearing", "keeper", "notices", "start",
+                ],
             ),
             (
                 "calls",

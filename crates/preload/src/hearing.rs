@@ -1,20 +1,13 @@
 //! The thread that hears what forked children say: which inherited socket one uses. A stream that can be shared is carried from then on; of another,
 //! which no process serves then, the clients are refused rather than left to wait.
 
-use std::{
-    io,
-    os::fd::RawFd,
-    sync::{Mutex, MutexGuard},
-    thread,
-    time::Duration,
-};
+use std::{io, os::fd::RawFd, thread, time::Duration};
 
 use libc::c_int;
 
 use crate::{
     children, ending, exit,
     line::{self, Said},
-    locks::hold,
     relay, shared,
     state::{SOCKETS, SocketState},
     sys,
@@ -25,25 +18,12 @@ use crate::{
 /// which is too short to be noticed.
 const TO_BEGIN: Duration = Duration::from_millis(50);
 
-/// While something that a child has said is acted upon.
-static ACTING: Mutex<()> = Mutex::new(());
-
-/// While nothing is acted upon that children say: what they say waits.
-pub fn held_for_fork() -> MutexGuard<'static, ()> {
-    hold(&ACTING)
-}
-
 /// With the stack: a thread hears what children will say. Not with the first of them, which may be made in a signal handler.
 pub fn begin() -> io::Result<()> {
     let from = line::begin()?;
     hear_from(from)?;
-    line::set_heard();
+    line::set_heard(hear_from);
     Ok(())
-}
-
-/// As [`begin`], in a process that goes on with the stack of another one: what its children say is heard here.
-pub fn go_on() -> io::Result<()> {
-    line::parents_end().map_or(Ok(()), hear_from)
 }
 
 fn hear_from(from: RawFd) -> io::Result<()> {
@@ -61,7 +41,7 @@ fn hear(from: RawFd) {
                 return;
             }
             Ok(len) => {
-                let _acting = hold(&ACTING);
+                let _acting = line::acting();
                 act_upon(Said::decode(&room[..len]));
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

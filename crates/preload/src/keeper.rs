@@ -12,7 +12,7 @@ use std::{io, os::fd::AsRawFd, sync::MutexGuard, time::Duration};
 use libc::c_int;
 use netchan::{Paused, own::Own};
 
-use crate::{ending, fork, hearing, numbers, process, region, relay, shared, state::SOCKETS, sys};
+use crate::{ending, fork, line, numbers, process, region, relay, shared, state::SOCKETS, sys};
 
 /// A fork in which another thread was in a call of ours is of no use; as often it is tried.
 const TRIES: u32 = 100;
@@ -77,7 +77,7 @@ impl Waiting {
         let net = process::running().ok_or(io::ErrorKind::NotFound)?;
         let (line, its) = sys::socket_pair()?;
         region::stand_still();
-        let hears_no_child = hearing::held_for_fork();
+        let hears_no_child = line::acting();
         let paused = net.pause();
         match fork_until_clean(&paused, &line, &its) {
             Some(process) => Ok(Self {
@@ -181,7 +181,7 @@ fn go_on(paused: &Paused) -> io::Result<()> {
         std::mem::forget(SOCKETS.remove(fd)); // a number of the program's
     }
     paused.resume()?;
-    let _ = hearing::go_on(); // without it options are not set
+    let _ = line::hear_on(); // without it options are not set
     relay::keep()?;
     if let Some(net) = process::running() {
         net.drain(ending::DRAIN);

@@ -4,7 +4,7 @@ use std::{
     io,
     os::fd::{AsRawFd, RawFd},
     sync::{
-        OnceLock,
+        Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -13,14 +13,20 @@ use std::{
 use libc::c_int;
 use netchan::own::Own;
 
-use crate::sys;
+use crate::{locks::hold, sys};
 
 /// The parent's end and the children's, made with the stack. What a child says has a bound in the socket's buffer, and is looked
 /// up here: it names sockets, and gets nothing.
 static LINE: OnceLock<(Own, Own)> = OnceLock::new();
 
-/// There is a thread that hears.
-static HEARD: AtomicBool = AtomicBool::new(false);
+/// Starts a thread that hears.
+type Hear = fn(RawFd) -> io::Result<()>;
+
+/// What has started the one that there is.
+static HEARER: OnceLock<Hear> = OnceLock::new();
+
+/// While something that a child has said is acted upon.
+static ACTING: Mutex<()> = Mutex::new(());
 
 /// As often a child is answered at once that it cannot use a socket. One that does not listen would ask for ever, as fast as it can: from then on it
 /// waits before an answer, twice as long each time, and no poll reports the socket any more.
@@ -189,7 +195,7 @@ const TRIES: usize = 1000;
 
 /// Wakes the thread that hears; false where there is none.
 pub fn wake() -> bool {
-    let line = LINE.get().filter(|_| HEARD.load(Relaxed));
+    let line = LINE.get().filter(|_| HEARER.get().is_some());
     line.is_some_and(|(_, to)| sys::send_now(to.as_raw_fd(), &u64::MAX.to_ne_bytes()).is_ok())
 }
 
@@ -198,9 +204,9 @@ pub fn childs_end() -> RawFd {
     LINE.get().map_or(-1, |(_, to)| to.as_raw_fd())
 }
 
-/// The end at which children are heard.
-pub fn parents_end() -> Option<RawFd> {
-    LINE.get().map(|(from, _)| from.as_raw_fd())
+/// While what a child has said is acted upon; and while nothing is, for a fork: what children say waits.
+pub fn acting() -> MutexGuard<'static, ()> {
+    hold(&ACTING)
 }
 
 /// How many names were given: all of them are lower.
@@ -215,9 +221,17 @@ pub fn begin() -> io::Result<RawFd> {
     Ok(from.as_raw_fd())
 }
 
-/// A thread hears from now on.
-pub fn set_heard() {
-    HEARD.store(true, Relaxed); // a hint: without it nothing is said
+/// A thread hears from now on, which `hear` has started.
+pub fn set_heard(hear: Hear) {
+    let _ = HEARER.set(hear);
+}
+
+/// A process goes on with the stack of another one: what that one's children say is heard here, by a new thread.
+pub fn hear_on() -> io::Result<()> {
+    match (LINE.get(), HEARER.get()) {
+        (Some((from, _)), Some(hear)) => hear(from.as_raw_fd()),
+        _ => Ok(()),
+    }
 }
 
 /// At the end of the parent, which hears no more: whether any child has its end open.
