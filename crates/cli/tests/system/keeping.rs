@@ -1,6 +1,11 @@
 //! What other processes hold goes on where the process that has the stack ends, or becomes another program: connections from before, listeners, datagrams.
 
-use super::handed::{says, script};
+use std::process::Command;
+
+use super::{
+    handed::{says, script},
+    skipped_here,
+};
 
 /// A server that goes into the background as its first argument says, with a connection that it had before. It ends once it was asked three times.
 const SERVER: &str = "\
@@ -111,6 +116,28 @@ END\n\
             "no lease is left",
         ],
     );
+}
+
+/// Its master becomes itself once more before it forks its worker, and closes what it has left open for that.
+#[test]
+fn haproxys_master_serves_on_a_daemon() {
+    if Command::new("haproxy").arg("-v").output().is_err() {
+        return skipped_here("no haproxy");
+    }
+    let output = script(
+        "kept-haproxy",
+        "cat > ha.cfg <<'END'\n\
+defaults\n mode http\n timeout connect 2s\n timeout client 2s\n timeout server 2s\n\
+frontend f\n bind 0.0.0.0:8\n http-request return status 200 content-type text/plain string served\n\
+END\n\
+         ip link set nc8 down; ip tuntap del dev nc8 mode tap\n\
+         $netchan daemon --link tap:nc8,peer=10.7.8.1/24 --address 10.7.8.2/24 --socket $PWD/d 2> log & daemon=$!\n\
+         await test -S d\n\
+         timeout 60 $netchan run --link daemon:$PWD/d -- haproxy -W -f ha.cfg 2> log & S=$!\n\
+         await curl -sf --max-time 2 http://10.7.8.2:8/; curl -s --max-time 2 http://10.7.8.2:8/\n\
+         kill $S; wait $S; echo; echo ended: $?; kill $daemon; wait $daemon",
+    );
+    says(output, &["served", "ended: 0"]);
 }
 
 /// A child that another program started has a lease of its own, beside its parent's.
