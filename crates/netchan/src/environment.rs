@@ -50,7 +50,7 @@ pub const LOG: &str = "NETCHAN_LOG";
 /// The file that this is appended to, in place of stderr.
 pub const LOG_FILE: &str = "NETCHAN_LOG_FILE";
 /// Set by a process that has started its stack, for its children: the id of the process that holds the links. While it
-/// lives, other processes use the kernel's stack.
+/// or a keeper of its stack lives, other processes use the kernel's stack, unless [`LENT`] is set.
 pub const OWNER: &str = "NETCHAN_OWNER";
 
 /// Set by a process whose stack's links are all a daemon's: other processes may have stacks beside it.

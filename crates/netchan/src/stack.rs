@@ -34,7 +34,10 @@ use std::{
     net::{IpAddr, SocketAddr},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicUsize,
+            Ordering::{Acquire, Relaxed},
+        },
     },
 };
 
@@ -284,7 +287,8 @@ impl Stack {
 
     /// To a thread that ends: whether another one will go on in its place.
     pub fn goes_on(&self) -> bool {
-        self.paused.load(Relaxed) // written before `stop`, which the thread has seen
+        // Acquire pairs with SeqCst in `worker::halt`: `paused` was written before.
+        self.stop.load(Acquire) && self.paused.load(Relaxed)
     }
 
     /// Whether the stack is ending.

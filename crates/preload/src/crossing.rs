@@ -134,9 +134,9 @@ pub fn look_at(fd: RawFd) -> bool {
 /// Numbers below it are looked at where a program begins.
 const INHERITED: usize = 256;
 
-/// Where a program begins that a child of the stack's process has become: whether it came by any through exec.
+/// Where a program begins that the stack's process, or a child of it, has become: whether it came by any through exec.
 pub fn inherit() -> bool {
-    if process::stack_elsewhere().is_none() && !process::is_supervised() {
+    if !process::may_inherit() && !process::is_supervised() {
         return false;
     }
     let mut numbers = [libc::pollfd {

@@ -45,11 +45,14 @@ fn say_what_ends(which: &str) {
 pub fn end() {
     edge::unit(|| {
         let are_shared = close_all();
-        match keeper::takes_over() {
-            Kept::All => return Ok(()),
+        let kept = keeper::takes_over();
+        match kept {
             Kept::Lost => say_what_ends(""),
-            Kept::None if are_shared => {}
-            Kept::None => say_what_ends(" and that cannot be shared"),
+            Kept::All | Kept::None if are_shared => {}
+            Kept::All | Kept::None => say_what_ends(" and that cannot be shared"),
+        }
+        if kept == Kept::All {
+            return Ok(());
         }
         relay::end();
         if let Some(net) = process::running() {
@@ -59,10 +62,10 @@ pub fn end() {
     });
 }
 
-/// Closes this process's sockets. Whether all of them could be shared.
+/// Closes this process's sockets. Whether all of them that a child can have could be shared.
 fn close_all() -> bool {
     let unshared = |state: &SocketState| {
-        let is_ours = state.socket.get().is_some();
+        let is_ours = state.socket.get().is_some() && children::may_name(state.name.number);
         is_ours && state.share.get().is_none()
     };
     let are_shared = !SOCKETS.any(unshared);

@@ -12,13 +12,15 @@ use std::{io, os::fd::AsRawFd, sync::MutexGuard, time::Duration};
 use libc::c_int;
 use netchan::{Paused, own::Own};
 
-use crate::{ending, fork, line, numbers, process, region, relay, shared, state::SOCKETS, sys};
+use crate::{
+    ending, fork, line, numbers, process, region, relay, share, shared, state::SOCKETS, sys,
+};
 
 /// A fork in which another thread was in a call of ours is of no use; as often it is tried.
 const TRIES: u32 = 100;
 /// Between two of these.
 const STEP: Duration = Duration::from_millis(5);
-/// How long is waited for the word of a process that was forked, milliseconds: handlers of the program's run in it before (pthread_atfork(3)).
+/// How long is waited for the word of a process that was forked: handlers of the program's run in it before (pthread_atfork(3)).
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What it is told.
@@ -69,7 +71,8 @@ pub struct Waiting {
     process: u32,
     line: Own,
     paused: Paused,
-    _hears_no_child: MutexGuard<'static, ()>,
+    /// What children say waits for the keeper, or for an exec that fails.
+    acting: MutexGuard<'static, ()>,
 }
 
 impl Waiting {
@@ -77,20 +80,24 @@ impl Waiting {
         let net = process::running().ok_or(io::ErrorKind::NotFound)?;
         let (line, its) = sys::socket_pair()?;
         region::stand_still();
-        let hears_no_child = line::acting();
+        let acting = line::acting();
         let paused = net.pause();
-        match fork_until_clean(&paused, &line, &its) {
-            Some(process) => Ok(Self {
+        match fork_until_clean(&line, &its) {
+            Forked::Keeper(process) => Ok(Self {
                 process,
                 line,
                 paused,
-                _hears_no_child: hears_no_child,
+                acting,
             }),
-            None => {
+            Forked::Not => {
                 let resumed = paused.resume();
                 region::go_on();
                 resumed?;
                 Err(io::ErrorKind::ResourceBusy.into())
+            }
+            Forked::Here => {
+                drop((acting, line)); // the program's process has its own
+                become_keeper(&paused, &its)
             }
         }
     }
@@ -98,9 +105,10 @@ impl Waiting {
     /// This process ends, and has no stack any more.
     fn goes_on(self) {
         process::give_away(self.process);
+        self.paused.give_away();
+        std::mem::forget(self.acting); // no child is heard here any more
         let _ = sys::send_now(self.line.as_raw_fd(), &[GO_ON]); // else it hears the end of the line
         region::go_on();
-        std::mem::forget(self.paused); // nothing of the stack is dropped here
     }
 
     /// It was made for nothing: the stack stays.
@@ -113,25 +121,52 @@ impl Waiting {
     }
 }
 
-/// The keeper's process, once one was forked while no other thread was in here.
-fn fork_until_clean(paused: &Paused, line: &Own, its: &Own) -> Option<u32> {
-    let _held = sys::SignalsHeld::new(); // what is forked takes none
+/// What a fork came to.
+enum Forked {
+    /// The keeper's process.
+    Keeper(u32),
+    /// There is none.
+    Not,
+    /// This is it.
+    Here,
+}
+
+/// A keeper that was forked while no other thread was in here. It is a child of a child, so that it is none of the program's.
+fn fork_until_clean(line: &Own, its: &Own) -> Forked {
+    let held = sys::SignalsHeld::new(); // what is forked takes none
     for _ in 0..TRIES {
+        if region::has_others() {
+            sys::nap(STEP);
+            continue;
+        }
         let child = fork::with_stack();
         if child == 0 {
-            become_keeper(paused, line, its);
+            // One may have come in meanwhile. In the copy it is seen for certain.
+            let keeper = if region::has_others() {
+                -1
+            } else {
+                fork::again()
+            };
+            if keeper == 0 {
+                std::mem::forget(held);
+                return Forked::Here;
+            }
+            let word = u32::try_from(keeper).unwrap_or(0).to_ne_bytes();
+            let _ = sys::send_now(its.as_raw_fd(), &word); // else it is waited for in vain
+            sys::exit_group(0);
         }
         if child < 0 {
-            return None;
+            return Forked::Not;
         }
         let said = hear_of(line);
         sys::reap(child, said.is_none());
-        match said? {
-            0 => sys::nap(STEP),
-            process => return Some(process),
+        match said {
+            None => return Forked::Not,
+            Some(0) => {}
+            Some(keeper) => return Forked::Keeper(keeper),
         }
     }
-    None
+    Forked::Not
 }
 
 /// The keeper's number; 0: it was no use.
@@ -147,21 +182,9 @@ fn hear_of(line: &Own) -> Option<u32> {
     is_whole.then(|| u32::from_ne_bytes(word))
 }
 
-/// In the process that was forked. The keeper is a child of its own, so that it is none of the program's.
-fn become_keeper(paused: &Paused, line: &Own, its: &Own) -> ! {
-    let say = |word: u32| {
-        let _ = sys::send_now(its.as_raw_fd(), &word.to_ne_bytes()); // else it is waited for in vain
-    };
-    if region::has_others() {
-        say(0);
-        sys::exit_group(0);
-    }
-    if fork::again() != 0 {
-        sys::exit_group(0);
-    }
-    say(process::own_id());
+/// In the process that was forked.
+fn become_keeper(paused: &Paused, its: &Own) -> ! {
     numbers::close_all_but_own();
-    let _ = sys::close(line.as_raw_fd());
     sys::leave_session(c"netchan-keeper");
     let mut word = [0];
     // The end of the line says the same as the word.
@@ -174,6 +197,7 @@ fn become_keeper(paused: &Paused, line: &Own, its: &Own) -> ! {
 
 /// The stack goes on here, as long as another process holds a stream.
 fn go_on(paused: &Paused) -> io::Result<()> {
+    let door = share::keep_for(process::owner()).ok(); // without it programs that children become find the links busy
     process::take_over();
     ending::is_anothers();
     region::go_on();
@@ -182,7 +206,7 @@ fn go_on(paused: &Paused) -> io::Result<()> {
     }
     paused.resume()?;
     let _ = line::hear_on(); // without it options are not set
-    relay::keep()?;
+    relay::keep(door.as_ref())?;
     if let Some(net) = process::running() {
         net.drain(ending::DRAIN);
         let _ended = net.pause(); // its control socket goes

@@ -16,7 +16,7 @@ use std::{
 use libc::c_int;
 use netchan::{Net, environment};
 
-use crate::{driver, locks::hold, sys};
+use crate::{driver, locks::hold, share, sys};
 
 /// What the environment asks for: see [`is_configured`].
 static CONFIGURED: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -83,6 +83,11 @@ pub fn stack_elsewhere() -> Option<String> {
     variable(environment::OWNER).filter(|owner| owned_elsewhere(Some(owner), sys::pid()))
 }
 
+/// Whether a process had a stack from which this one may have sockets: another one, or this one as another program.
+pub fn may_inherit() -> bool {
+    variable(environment::OWNER).is_some()
+}
+
 /// Whether this process had a stack as another program.
 pub fn has_started_before() -> bool {
     static BEFORE: OnceLock<bool> = OnceLock::new();
@@ -113,7 +118,10 @@ fn asks_for_netchan() -> bool {
 /// Whether `owner` (a process id as text) names another process that still lives and holds the stack.
 fn owned_elsewhere(owner: Option<&str>, own: c_int) -> bool {
     let owner = owner.and_then(|owner| owner.parse::<c_int>().ok());
-    owner.is_some_and(|owner| owner > 0 && owner != own && sys::process_exists(owner))
+    let lives = |owner: c_int| {
+        sys::process_exists(owner) || u32::try_from(owner).is_ok_and(share::has_keeper)
+    };
+    owner.is_some_and(|owner| owner > 0 && owner != own && lives(owner))
 }
 
 /// An environment variable; read without the standard library's lock, which a forked child may find held.

@@ -27,7 +27,7 @@ use netchan::{
 };
 
 use self::listener::Listener;
-use crate::{line::Wish, locks::hold, process, state::SocketState, sys, table::Handle};
+use crate::{line::Wish, locks::hold, process, share, state::SocketState, sys, table::Handle};
 
 /// At the end of the process: how long is waited for what other processes have written already.
 const TO_END: Duration = Duration::from_millis(500);
@@ -163,11 +163,11 @@ pub fn go_on() {
     }
 }
 
-/// Carries what stands still until no process has a stream any more.
+/// Carries what stands still until no process has a stream any more; `door` is how others know that it is.
 ///
 /// # Errors
 /// The system's.
-pub fn keep() -> io::Result<()> {
+pub fn keep(door: Option<&Own>) -> io::Result<()> {
     hold(&INBOX).is_running = true;
     let Some(mut relay) = hold(&STANDING).take() else {
         return Ok(());
@@ -178,7 +178,15 @@ pub fn keep() -> io::Result<()> {
         if relay.is_empty() {
             return Ok(());
         }
-        relay.wait(&mut [], None)?;
+        let mut callers = door.map(|door| libc::pollfd {
+            fd: door.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        });
+        relay.wait(callers.as_mut_slice(), None)?;
+        if let (Some(door), Some(libc::pollfd { revents: 1.., .. })) = (door, callers) {
+            share::answer_callers(door);
+        }
     }
 }
 

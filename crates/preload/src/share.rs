@@ -19,10 +19,12 @@ use netchan::own::Own;
 pub use netchan::relay::name::{Encoded, LEN, Name, Role};
 use rustix::{
     fs::OFlags,
+    io::Errno,
     net::{
-        AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, getsockname,
-        shutdown, socketpair,
+        AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept, bind, connect,
+        getsockname, listen, shutdown, socket_with, socketpair, sockopt::socket_peercred,
     },
+    process::geteuid,
 };
 
 use crate::locks;
@@ -73,6 +75,53 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
 /// The system's.
 pub fn set_name(shared: BorrowedFd<'_>, name: &Encoded) -> io::Result<()> {
     Ok(bind(shared, &SocketAddrUnix::new_abstract_name(name)?)?)
+}
+
+/// Connections that may wait at a keeper's name.
+const CALLERS: i32 = 16;
+
+fn keepers_name(of: u32) -> io::Result<SocketAddrUnix> {
+    let name = format!("netchan-keeper {of}");
+    Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+}
+
+fn keepers_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let kind = SocketType::SEQPACKET;
+    Ok(socket_with(AddressFamily::UNIX, kind, flags, None)?)
+}
+
+/// A socket by which it is known that this process keeps the stack of the process `of`, which has ended. What connects there asks nothing else, and is to be taken
+/// off its queue ([`answer_callers`]).
+///
+/// # Errors
+/// The system's: another one has the name.
+pub fn keep_for(of: u32) -> io::Result<Own> {
+    let door = keepers_socket()?;
+    bind(&door, &keepers_name(of)?)?;
+    listen(&door, CALLERS)?;
+    Ok(Own::keep(door))
+}
+
+/// Takes off its queue whatever has connected to [`keep_for`]'s socket.
+pub fn answer_callers(door: &Own) {
+    while accept(door).is_ok() {}
+}
+
+/// Whether a process of this user's, or root's, keeps the stack of the process `of`: others may have the name, and are not believed.
+pub fn has_keeper(of: u32) -> bool {
+    let connected = || -> io::Result<bool> {
+        let asks = keepers_socket()?;
+        match connect(&asks, &keepers_name(of)?) {
+            Ok(()) => {
+                let by = socket_peercred(&asks)?.uid;
+                Ok(by.is_root() || by == geteuid())
+            }
+            Err(Errno::AGAIN) => Ok(true), // it is asked by many at this moment
+            Err(error) => Err(error.into()),
+        }
+    };
+    connected().unwrap_or(false)
 }
 
 /// What `fd` stands for, if it is a shared end. One system call.

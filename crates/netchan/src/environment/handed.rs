@@ -156,6 +156,22 @@ pub(super) fn config(value: &str) -> Option<String> {
     own.nth(1).and_then(find).and_then(text_of)
 }
 
+/// Locks a claim for this process, and says so there. A process that goes on with the stack of another one has the claim from that, but not its lock.
+///
+/// # Errors
+/// Another process has it.
+pub(crate) fn lock(claim: &Own) -> io::Result<()> {
+    rustix::fs::fcntl_lock(claim, FlockOperation::NonBlockingLockExclusive)?;
+    let own = format!("{:<10}\n", std::process::id());
+    rustix::io::pwrite(claim, own.as_bytes(), 0)?;
+    Ok(())
+}
+
+/// Lets go of a claim.
+pub(crate) fn unlock(claim: &Own) {
+    let _ = rustix::fs::fcntl_lock(claim, FlockOperation::NonBlockingUnlock); // the end of the process does it, too
+}
+
 /// Takes over what `value` names. What the program has closed is missing: that link is opened by its name.
 ///
 /// # Errors
@@ -179,11 +195,7 @@ pub(super) fn take(value: &str) -> io::Result<Handed> {
     };
     if let Some(claim) = claim {
         let claim = Own::stay(take_over(claim));
-        if rustix::fs::fcntl_lock(&claim, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(busy());
-        }
-        let own = format!("{:<10}\n", std::process::id());
-        rustix::io::pwrite(&claim, own.as_bytes(), 0)?;
+        lock(&claim).map_err(|_| busy())?;
         handed.claim = Some(claim);
     }
     for part in parts {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{Net, start};
-use crate::stack::worker;
+use crate::{environment::handed, stack::worker};
 
 /// A stack that stands still: its threads have ended, and all else is as it was. Dropping it changes nothing.
 #[must_use = "without `resume` no packet is received or sent any more"]
@@ -37,14 +37,25 @@ impl Paused {
     /// Goes on, with new threads.
     ///
     /// # Errors
-    /// The system's, when it has no threads left.
+    /// The system's, when it has no threads left, or another program of the run has taken the links.
     pub fn resume(&self) -> io::Result<()> {
         let stack = self.net.stack();
+        if let Some(claim) = &stack.control.claim {
+            handed::lock(claim)?; // a lock of the process that it was made in
+        }
         stack.paused.store(false, Relaxed); // before the threads
         stack.stop.store(false, SeqCst);
         stack.control.watch.forget();
         start::run(stack, self.answered)?;
         stack.settle_later();
         Ok(())
+    }
+
+    /// A process that was forked meanwhile goes on, once it is told so after this. Nothing of the stack is dropped here.
+    pub fn give_away(self) {
+        if let Some(claim) = &self.net.stack().control.claim {
+            handed::unlock(claim);
+        }
+        std::mem::forget(self);
     }
 }

@@ -88,6 +88,5 @@ pub(crate) struct ControlPlane {
     /// What ends with the stack, before its threads do: what answers questions from outside.
     pub companions: Mutex<Vec<Box<dyn Send>>>,
     /// Keeps links that were handed over from other programs of the same run; its lock ends when it is closed.
-    #[expect(dead_code, reason = "held, not read")]
     pub claim: Option<Own>,
 }

@@ -84,7 +84,8 @@ impl Stack {
 
     /// A thread looks from now on when the last connections of ports have ended that are to go back.
     pub fn settle_later(self: &Arc<Self>) {
-        if !self.threaded || self.control.leases.is_settling.swap(true, AcqRel) {
+        let is_needed = self.threaded && !self.control.leases.all().is_empty();
+        if !is_needed || self.control.leases.is_settling.swap(true, AcqRel) {
             return;
         }
         let stack = Arc::downgrade(self);
