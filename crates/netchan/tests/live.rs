@@ -1,5 +1,7 @@
 //! Addresses, routes and MTUs change while packets flow, in every regime: no byte is lost, and a call that follows a change goes by it.
 
+mod two_stacks;
+
 use std::{
     io::{self, ErrorKind, Read, Write},
     sync::{
@@ -17,21 +19,14 @@ use netchan::{
     socket::{Discovery, SocketOption, UdpOption},
 };
 
+use two_stacks::pair;
+
 /// Changes, while the stream flows.
 const CHANGES: usize = 60;
 const BLOCK: [u8; 1000] = [7; 1000];
 /// A datagram that is not answered in this time is sent again, so often.
 const AGAIN: Duration = Duration::from_millis(200);
 const TRIES: usize = 100;
-
-fn pair(regime: Regime) -> (Net, Net) {
-    let (near, far) = wire::pair(&wire::Options::default());
-    let one = |end: wire::Wire, address: &str| {
-        let net = Net::builder().regime(regime).link_with(Box::new(end));
-        net.address(address).unwrap().start().unwrap()
-    };
-    (one(near, "10.0.0.1/24"), one(far, "10.0.0.2/24"))
-}
 
 #[test]
 fn every_regime_goes_on_while_addresses_and_routes_change() {

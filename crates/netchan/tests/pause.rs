@@ -1,27 +1,22 @@
 //! A stack without its threads for a while: nothing moves meanwhile, and all goes on after it, in every regime.
 
+mod two_stacks;
+
 use std::{
     io::{ErrorKind, Read, Write},
     thread,
     time::Duration,
 };
 
-use netchan::{Net, Regime, link::wire};
+use netchan::Regime;
+
+use two_stacks::pair;
 
 /// Times that both stacks stand still.
 const PAUSES: usize = 5;
 const TEXT: &[u8] = b"as before";
 /// Longer than it takes on a wire.
 const A_WHILE: Duration = Duration::from_millis(50);
-
-fn pair(regime: Regime) -> (Net, Net) {
-    let (near, far) = wire::pair(&wire::Options::default());
-    let one = |end: wire::Wire, address: &str| {
-        let net = Net::builder().regime(regime).link_with(Box::new(end));
-        net.address(address).unwrap().start().unwrap()
-    };
-    (one(near, "10.0.0.1/24"), one(far, "10.0.0.2/24"))
-}
 
 #[test]
 fn connections_and_listeners_go_on_after_a_pause() {
