@@ -7,7 +7,13 @@
 //! At any moment one of the two has the stack. The keeper waits until it is told to go on, or until the line on which it would be told is closed: by the
 //! end of the program's process, and by exec(2).
 
-use std::{io, os::fd::AsRawFd, sync::MutexGuard, time::Duration};
+use std::{
+    io,
+    os::fd::AsRawFd,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::MutexGuard,
+    time::Duration,
+};
 
 use libc::c_int;
 use netchan::{Paused, own::Own};
@@ -40,13 +46,16 @@ pub enum Kept {
 
 /// Where the process that has the stack ends: what others hold goes on in a keeper.
 pub fn takes_over() -> Kept {
-    let kept = match relay::stand_still().then(Waiting::make) {
-        None => Kept::None,
-        Some(Ok(keeper)) => {
-            keeper.goes_on();
-            return Kept::All;
-        }
-        Some(Err(_)) => Kept::Lost,
+    let kept = match relay::stand_still() {
+        Ok(false) => Kept::None,
+        Ok(true) => match Waiting::make() {
+            Ok(keeper) => {
+                keeper.goes_on();
+                return Kept::All;
+            }
+            Err(_) => Kept::Lost,
+        },
+        Err(_) => Kept::Lost,
     };
     relay::go_on();
     kept
@@ -56,9 +65,10 @@ pub fn takes_over() -> Kept {
 pub fn before_exec() -> Option<Waiting> {
     shared::carry_all();
     let is_owed = || process::running().is_some_and(|net| !net.drain(Duration::ZERO));
-    let made = match relay::stand_still() || is_owed() {
-        true => Waiting::make(),
-        false => Err(io::ErrorKind::NotFound.into()),
+    let made = match relay::stand_still() {
+        Ok(is_held) if is_held || is_owed() => Waiting::make(),
+        Ok(_) => Err(io::ErrorKind::NotFound.into()),
+        Err(error) => Err(error),
     };
     if made.is_err() {
         relay::go_on();
@@ -186,12 +196,20 @@ fn hear_of(line: &Own) -> Option<u32> {
 fn become_keeper(paused: &Paused, its: &Own) -> ! {
     numbers::close_all_but_own();
     sys::leave_session(c"netchan-keeper");
+    let _ = sys::dup3(sys::complaints(), 2, 0); // where there is one: what fails is said there
     let mut word = [0];
     // The end of the line says the same as the word.
     if sys::read(its.as_raw_fd(), &mut word).is_ok_and(|n| n == 1) && word[0] != GO_ON {
         sys::exit_group(0);
     }
-    let _ = go_on(paused); // ends as the program would have
+    let of = process::owner();
+    // A panic would go on in the program's code.
+    let ended = catch_unwind(AssertUnwindSafe(|| go_on(paused)));
+    if let Err(error) = ended.unwrap_or_else(|_| Err(io::ErrorKind::Other.into())) {
+        sys::complain(&format!(
+            "netchan: what process {of} left to other processes ends: {error}\n"
+        ));
+    }
     sys::exit_group(0);
 }
 

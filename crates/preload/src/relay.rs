@@ -31,6 +31,8 @@ use crate::{line::Wish, locks::hold, process, share, state::SocketState, sys, ta
 
 /// At the end of the process: how long is waited for what other processes have written already.
 const TO_END: Duration = Duration::from_millis(500);
+/// How long is waited for the thread to leave all as it is: on a busy machine it may have to begin first.
+const TO_STAND: Duration = Duration::from_secs(2);
 
 enum Message {
     Carry(Handle<SocketState>),
@@ -107,13 +109,12 @@ pub fn end() {
         return;
     }
     post(Message::End);
-    let _ = comes_true(|| HAS_ENDED.load(Acquire)); // pairs with Release in relay
+    let _ = comes_true(TO_END, || HAS_ENDED.load(Acquire)); // pairs with Release in relay
 }
 
-/// Within the time that is waited at the end of the process.
-fn comes_true(is_true: impl Fn() -> bool) -> bool {
+fn comes_true(within: Duration, is_true: impl Fn() -> bool) -> bool {
     let step = Duration::from_millis(1);
-    (0..TO_END.as_millis()).any(|_| {
+    (0..within.as_millis()).any(|_| {
         let is_true = is_true();
         if !is_true {
             sys::nap(step);
@@ -124,20 +125,23 @@ fn comes_true(is_true: impl Fn() -> bool) -> bool {
 
 /// The thread leaves all as it is, and ends. Whether there is a stream that another process has: then [`go_on`] is to follow, here or, after a
 /// fork, in the child ([`keep`]).
-pub fn stand_still() -> bool {
+///
+/// # Errors
+/// It does not come to it.
+pub fn stand_still() -> io::Result<bool> {
     if !hold(&INBOX).is_running {
-        return false;
+        return Ok(false);
     }
     post(Message::Stand);
-    if !comes_true(|| hold(&STANDING).is_some()) {
-        return false; // it does not come to it; it is asked to end next
+    if !comes_true(TO_STAND, || hold(&STANDING).is_some()) {
+        return Err(io::ErrorKind::TimedOut.into());
     }
     // What it gives back in its last moments takes locks of the stack's, which a fork may not find held.
     let thread = hold(&INBOX).thread.take();
     let _ = thread.map(JoinHandle::join); // one that panicked has said so
     let mut standing = hold(&STANDING);
     let mut streams = standing.iter_mut().flat_map(Relay::all_mut);
-    streams.any(|stream| is_held(stream))
+    Ok(streams.any(|stream| is_held(stream)))
 }
 
 /// Whether another process has it.

@@ -176,7 +176,7 @@ END\n",
         "mkfifo go; $ON python3 server.py first & S=$!\n\
          python3 ask.py < go > answers & A=$!\n\
          exec 5> go; await grep -q own answers; await leases 2 && echo two leases; echo >&5\n\
-         wait $A; wait $S; echo ended: $?; cat answers; await leases 0 && echo no lease is left",
+         wait $A; wait $S; echo ended: $?; cat answers; await leases 0 && echo no lease is left; cat log",
     );
     says(
         output,
@@ -206,7 +206,7 @@ frontend f\n bind 0.0.0.0:8\n http-request return status 200 content-type text/p
 END\n",
         "$ON haproxy -W -f ha.cfg 2> haproxy.log & S=$!\n\
          await curl -sf --max-time 2 http://10.7.8.2:8/; curl -s --max-time 2 http://10.7.8.2:8/\n\
-         kill $S; wait $S; echo; echo ended: $?",
+         kill $S; wait $S; echo; echo ended: $?; cat haproxy.log log",
     );
     says(output, &["served", "ended: 0"]);
 }
