@@ -50,17 +50,27 @@ enum Goes {
     ToEnd,
 }
 
+/// How the thread is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Is {
+    /// Not there: the first message starts it.
+    Absent,
+    Running,
+    /// Not there, and no message starts it.
+    Standing,
+}
+
 struct Inbox {
     messages: Vec<Message>,
     waker: Option<Waker>,
-    is_running: bool,
+    is: Is,
     thread: Option<JoinHandle<()>>,
 }
 
 static INBOX: Mutex<Inbox> = Mutex::new(Inbox {
     messages: Vec::new(),
     waker: None,
-    is_running: false,
+    is: Is::Absent,
     thread: None,
 });
 
@@ -74,7 +84,10 @@ fn post(message: Message) {
     let (waker, starts) = {
         let mut inbox = hold(&INBOX);
         inbox.messages.push(message);
-        let starts = !mem::replace(&mut inbox.is_running, true);
+        let starts = inbox.is == Is::Absent;
+        if starts {
+            inbox.is = Is::Running;
+        }
         (inbox.waker.clone(), starts)
     };
     if let Some(waker) = waker {
@@ -88,8 +101,9 @@ fn post(message: Message) {
 fn start() {
     let thread = netchan::spawn("netchan-relay", run);
     let mut inbox = hold(&INBOX);
-    // Without a thread, what is carried stands still; the next one tries again.
-    inbox.is_running &= thread.is_ok();
+    if thread.is_err() {
+        inbox.is = Is::Absent; // what is carried stands still; the next message tries again
+    }
     inbox.thread = thread.ok();
 }
 
@@ -105,7 +119,7 @@ pub fn set(wish: Wish) {
 
 /// At the end of this process: what was written so far goes out, and all streams are closed.
 pub fn end() {
-    if !hold(&INBOX).is_running {
+    if hold(&INBOX).is != Is::Running {
         return;
     }
     post(Message::End);
@@ -129,7 +143,7 @@ fn comes_true(within: Duration, is_true: impl Fn() -> bool) -> bool {
 /// # Errors
 /// It does not come to it.
 pub fn stand_still() -> io::Result<bool> {
-    if !hold(&INBOX).is_running {
+    if hold(&INBOX).is != Is::Running {
         return Ok(false);
     }
     post(Message::Stand);
@@ -160,8 +174,8 @@ fn is_held(stream: &Stream) -> bool {
 /// Carries again what stands still.
 pub fn go_on() {
     let mut inbox = hold(&INBOX);
-    if !inbox.is_running && hold(&STANDING).is_some() {
-        inbox.is_running = true;
+    if inbox.is == Is::Standing {
+        inbox.is = Is::Running;
         drop(inbox);
         start();
     }
@@ -172,7 +186,7 @@ pub fn go_on() {
 /// # Errors
 /// The system's.
 pub fn keep(door: Option<&Own>) -> io::Result<()> {
-    hold(&INBOX).is_running = true;
+    hold(&INBOX).is = Is::Running; // this one
     let Some(mut relay) = hold(&STANDING).take() else {
         return Ok(());
     };
@@ -275,7 +289,7 @@ fn run() {
         sys::complain(&format!(
             "netchan: streams that were made before fork() are not served any more: {error}\n"
         ));
-        hold(&INBOX).is_running = false;
+        hold(&INBOX).is = Is::Absent;
     }
 }
 
@@ -293,7 +307,7 @@ fn relay() -> io::Result<()> {
             Goes::Standing => {
                 relay.turn_all()?; // what no process has any more ends
                 let mut inbox = hold(&INBOX);
-                inbox.is_running = false;
+                inbox.is = Is::Standing;
                 *hold(&STANDING) = Some(relay);
                 return Ok(());
             }
@@ -369,3 +383,7 @@ fn finish(relay: &mut Relay<Stream>) {
     }
     relay.clear();
 }
+
+#[cfg(test)]
+#[path = "relay_tests.rs"]
+mod tests;
