@@ -1,3 +1,5 @@
+//! What starts the relay.
+
 use super::{INBOX, Is, Message, post};
 use crate::{line::Wish, locks::hold};
 
