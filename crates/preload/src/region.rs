@@ -364,7 +364,7 @@ pub fn stand_still() {
 
 /// Threads come in again.
 pub fn go_on() {
-    STILL.store(false, Relaxed);
+    STILL.store(false, Relaxed); // a thread that sees it late naps once more
 }
 
 /// Whether another thread than the calling one is in here; in a forked child: was, at the fork.

@@ -55,7 +55,7 @@ END\n\
              python3 mirror.py > mirror & mirror=$!\n\
              await grep -q ready mirror\n\
              $netchan daemon --config daemon.toml --socket $PWD/d 2> log & daemon=$!\n\
-             await test -S d\n\
+             await grep -q lends log\n\
              {DAEMON}=$PWD/d '{}' --exact frames::frames_pass_a_daemon --nocapture --test-threads=1\n\
              python3 user.py\n\
              kill $daemon $mirror; wait $daemon; cat log",

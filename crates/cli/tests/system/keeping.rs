@@ -11,16 +11,20 @@ use super::{
 /// the datagram socket then. With `exec` the child becomes another program, whose new sockets are the kernel's. It ends once it was asked three times.
 const SERVER: &str = "\
 cat > server.py <<'END'\n\
-import os, socket, sys, time\n\
+import os, select, socket, sys, threading, time\n\
 if sys.argv[1] == 'executed':\n  \
   l, u, kept = (socket.socket(fileno=int(number)) for number in sys.argv[2:])\n  \
   print('own', socket.create_server(('127.0.0.1', 0)).getsockname()[0], file=sys.stderr)\n\
 else:\n  \
   l = socket.create_server(('0.0.0.0', 8)); u = socket.socket(type=socket.SOCK_DGRAM); u.bind(('0.0.0.0', 9))\n  \
   kept, _ = l.accept(); kept.sendall(b'parent ' + kept.recv(9)); parent = os.getpid()\n  \
+  if sys.argv[1] == 'threads':\n    \
+    o = socket.create_server(('0.0.0.0', 11)); e = select.epoll(); e.register(o, select.EPOLLIN)\n    \
+    for wait in o.accept, e.poll, lambda: select.select([o], [], []): threading.Thread(target=wait, daemon=True).start()\n    \
+    time.sleep(0.2)\n  \
   if os.fork():\n    \
     late = socket.create_server(('0.0.0.0', 10))\n    \
-    if sys.argv[1] == '_exit': os._exit(0)\n    \
+    if sys.argv[1] in ('_exit', 'threads'): os._exit(0)\n    \
     sys.exit(0)\n  \
   os.setsid()\n  \
   while os.getppid() == parent: time.sleep(0.01)\n  \
@@ -92,6 +96,12 @@ fn a_server_goes_into_the_background_by_bare_exit() {
     background("kept-_exit", "_exit");
 }
 
+/// Which wait for a listener, by three calls.
+#[test]
+fn a_server_goes_into_the_background_while_its_threads_wait() {
+    background("kept-threads", "threads");
+}
+
 /// The link stays the keeper's.
 #[test]
 fn a_child_becomes_another_program_after_its_parents_end() {
@@ -137,7 +147,7 @@ END\n";
             "{files}{reached}\
              ip link set nc8 down; ip tuntap del dev nc8 mode tap\n\
              $netchan daemon --link tap:nc8,peer=10.7.8.1/24 --address 10.7.8.2/24 --socket $PWD/d 2> log & daemon=$!\n\
-             await test -S d; ON=\"timeout 60 $netchan run --link daemon:$PWD/d --\"\n\
+             await grep -q lends log; ON=\"timeout 60 $netchan run --link daemon:$PWD/d --\"\n\
              leases() {{ [ $($netchan show leases | grep -c server.py) = $1 ]; }}\n\
              {run}; kill $daemon; wait $daemon"
         ),

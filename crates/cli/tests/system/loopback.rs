@@ -5,7 +5,7 @@ use super::handed::{says, script};
 /// A daemon that lends them, and servers on it; `$ON` runs a program that shares them.
 const SERVERS: &str = "ip addr add fd78::1/64 dev nc8 nodad\n\
      $netchan daemon --link tap:nc8 --address 10.7.8.2/24 --address fd78::2/64 --loopback --socket $PWD/d 2> log & daemon=$!\n\
-     await test -S d\n\
+     await grep -q lends log\n\
      ON=\"$netchan run --link daemon:$PWD/d --loopback --\"\n\
      get() { $ON curl -s -m 10 \"$@\"; }\n\
      has() { $netchan show leases --pid $daemon | grep -q \"$1\"; }\n\

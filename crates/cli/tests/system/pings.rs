@@ -55,7 +55,7 @@ fn ping_runs_on_a_daemon() {
         "pings-daemon",
         "ip addr add fd78::1/64 dev nc8 nodad\n\
          $netchan daemon --link tap:nc8 --address 10.7.8.2/24 --address fd78::2/64 --socket $PWD/d 2> log & daemon=$!\n\
-         await test -S d\n\
+         await grep -q lends log\n\
          on() { $netchan run --link daemon:$PWD/d -- \"$@\"; }\n\
          for to in '10.7.8.1 -I 10.7.8.2' 10.7.8.2 'fd78::1 -I fd78::2' fd78::2 '10.7.8.1 -s 3000' '10.7.8.1 -e 77'; do\n\
            on ping -c 3 -i 0.1 -W 5 $to > said 2>&1 || cat said\n\

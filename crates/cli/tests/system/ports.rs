@@ -3,7 +3,7 @@
 use super::handed::{says, script};
 
 const DAEMON: &str = "$netchan daemon --link tap:nc8 --address 10.7.8.2/24 --socket $PWD/d 2> log & daemon=$!\n\
-     await test -S d\n\
+     await grep -q lends log\n\
      ON=\"$netchan run --link daemon:$PWD/d --\"\n\
      has() { $netchan show leases --pid $daemon | grep -q \"$1\"; }\n";
 

@@ -124,7 +124,7 @@ fn a_program_that_confines_itself_lives_on() {
     let output = script(
         "confines-itself",
         "$netchan daemon --link tap:nc8 --address 10.7.8.2/24 --socket $PWD/d 2> log & daemon=$!\n\
-         await test -S d\n\
+         await grep -q lends log\n\
          cat > confined.py <<'END'\n\
 import ctypes, socket, struct, sys, threading, time\n\
 libc, FUTEX_WAITV, KILL, ALLOW = ctypes.CDLL(None), 449, 0x80000000, 0x7fff0000\n\
