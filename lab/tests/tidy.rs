@@ -78,6 +78,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
                     "ephemeral",
                     "errno",
                     "flow",
+                    "forked",
                     "giant",
                     "log",
                     "memory",
@@ -116,14 +117,13 @@ const LAYERS: &[(&str, usize, Layers)] = &[
         &[
             (
                 "ground",
-                &[
-                    "driver", "errno", "limits", "locks", "real", "share", "sys", "table",
-                ],
+                &["driver", "errno", "limits", "locks", "real", "share", "sys"],
             ),
             (
                 "process",
                 &[
                     "edge", "ending", "handlers", "line", "process", "region", "signals", "stdio",
+                    "table",
                 ],
             ),
             (
@@ -145,7 +145,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
             (
                 "life",
                 &[
-                    "children", "exit", "fork", "hearing", "keeper", "notices", "start",
+                    "anew", "children", "exit", "fork", "hearing", "keeper", "notices", "start",
                 ],
             ),
             (

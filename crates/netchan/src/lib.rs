@@ -8,6 +8,7 @@ mod emit;
 mod ephemeral;
 mod errno;
 mod flow;
+mod forked;
 mod giant;
 pub mod log;
 mod memory;
@@ -46,6 +47,8 @@ mod skips;
 pub use channel::PairEnd;
 pub use driver::{module, network::LinkFacts};
 pub use errno::code as errno_of;
+#[doc(hidden)]
+pub use forked::{ForFork, begin_anew, held_for_fork};
 pub use net::{Builder, Lent, Net, Paused, Tcp, Threads, Udp};
 #[doc(inline)]
 pub use netchan_base::{Clock, clock, limits, locks, packet, units};

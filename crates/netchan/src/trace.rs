@@ -24,7 +24,7 @@ use std::{
 pub use percore::trace::{Cost, Offset};
 use percore::trace::{Event, Table};
 
-pub(crate) use self::rings::{Sums, each as each_thread, here};
+pub(crate) use self::rings::{ForFork, Sums, begin_anew, each as each_thread, held_for_fork, here};
 pub(crate) use self::{log::answer, log::summary, rings::events, rings::prepare};
 
 // ---- The events. A number is a place in the table below; `netchan trace --event` takes the names. -------------------------------------

@@ -32,7 +32,7 @@ use std::os::fd::BorrowedFd;
 use std::{fmt, io, ptr::NonNull, time::Duration};
 use sys::{Deadline, Event, Futex};
 #[cfg(not(loom))]
-pub use sys::{reserve, socket_pair};
+pub use sys::{ForFork, begin_anew, held_for_fork, reserve, socket_pair};
 
 /// Why a sleep on a futex ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,6 +33,7 @@ pub use self::{
     borrow::BorrowedSlab,
     holder::{Buffer, Slab, mapped},
     lend::{LendingSlab, NotLent, Refused, SharedBuffer},
+    orphans::{ForFork, held_for_fork},
     shared::{BadLayout, BufferName, Outside, SharedLayout},
 };
 

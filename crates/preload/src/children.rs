@@ -10,6 +10,7 @@ use netchan::socket::Kind;
 use crate::{
     line,
     state::{SOCKETS, SocketState},
+    table::Handle,
 };
 
 /// There was a socket by which others are served, at a fork or an exec.
@@ -35,13 +36,19 @@ pub fn has_served() -> bool {
     if SERVING.load(Relaxed) {
         return true;
     }
-    let serves = |state: &SocketState| {
-        let socket = state.socket.get();
+    let serves = |state: &Handle<SocketState>| {
+        let socket = state.socket.get().filter(|_| !state.is_inherited());
         socket.is_some_and(|socket| state.kind == Kind::Datagram || socket.is_listening())
     };
     let serves = SOCKETS.any(serves);
     SERVING.store(serves, Relaxed); // read by whichever thread ends the process
     serves
+}
+
+/// In a child that begins anew: it has none yet.
+pub fn begin_anew() {
+    SERVING.store(false, Relaxed); // no other thread looks
+    INHERITED.store(0, Relaxed);
 }
 
 /// Whether a child may have a socket of that name.

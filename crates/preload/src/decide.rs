@@ -70,7 +70,17 @@ pub fn open_question(fd: RawFd) -> Option<Handle<SocketState>> {
     if SOCKETS.is_vacant(fd) || process::is_forked() {
         return None;
     }
-    SOCKETS.get(fd).filter(|handle| is_open(handle))
+    let handle = SOCKETS.get(fd)?;
+    (is_open(&handle) && !handle.is_inherited()).then_some(handle)
+}
+
+/// Whether this process has a stack, which is started now; without one the kernel keeps the socket.
+fn has_stack(fd: RawFd, handle: &Handle<SocketState>) -> bool {
+    let has_one = start::has_stack();
+    if !has_one {
+        leave_to_kernel(fd, handle);
+    }
+    has_one
 }
 
 fn is_open(handle: &SocketState) -> bool {
@@ -120,6 +130,9 @@ pub unsafe fn before_bind(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -
     let Some(handle) = open_question(fd).filter(|handle| handle.socket.get().is_none()) else {
         return Ok(());
     };
+    if !has_stack(fd, &handle) {
+        return Ok(());
+    }
     // SAFETY: the caller's.
     match unsafe { address::read_bound(pointer, len, handle.domain) } {
         Ok(address) if kernels().leave_to(start::net(), address) => {
@@ -151,9 +164,15 @@ pub unsafe fn before_peer(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -
         return Ok(());
     }
     let handle = SOCKETS.get(fd);
-    let Some(handle) = handle.filter(|handle| is_open(handle) || handle.kind == Kind::Ping) else {
+    let is_asked = |handle: &Handle<SocketState>| {
+        (is_open(handle) || handle.kind == Kind::Ping) && !handle.is_inherited()
+    };
+    let Some(handle) = handle.filter(is_asked) else {
         return Ok(());
     };
+    if !has_stack(fd, &handle) {
+        return Ok(());
+    }
     // SAFETY: the caller's.
     let peer = match unsafe { address::read(pointer, len, handle.domain) } {
         Ok(Given::Inet(peer)) => peer,
@@ -188,7 +207,7 @@ fn forget_shutdown(handle: &Handle<SocketState>) {
 /// A datagram socket is sent from or connected without an address of use, and gets a port, as on Linux: netchan's, since a bind that
 /// comes behind it must say so. Where a peer is the kernel's it is handed back.
 fn without_peer(fd: RawFd, handle: &Handle<SocketState>) -> io::Result<()> {
-    if handle.kind != Kind::Stream && handle.socket.get().is_none() {
+    if handle.kind != Kind::Stream && handle.socket.get().is_none() && has_stack(fd, handle) {
         take_over(fd, handle)?;
         handle.returnable.store(true, Relaxed);
     }
@@ -268,7 +287,7 @@ pub fn before_listen(fd: RawFd) -> io::Result<()> {
         return Ok(());
     };
     handle.returnable.store(false, Relaxed);
-    if handle.kind == Kind::Stream {
+    if handle.kind == Kind::Stream && has_stack(fd, &handle) {
         take_over(fd, &handle)
     } else {
         Ok(())
@@ -282,7 +301,7 @@ pub fn note_setting(fd: RawFd, setting: Undecided) {
     }
     if let Some(handle) = SOCKETS
         .get(fd)
-        .filter(|handle| handle.socket.get().is_none())
+        .filter(|handle| handle.socket.get().is_none() && !handle.is_inherited())
     {
         handle.undecided.lock().push(setting);
     }
@@ -293,7 +312,7 @@ pub fn note(fd: RawFd, change: impl FnOnce(&SocketState)) {
     if process::is_forked() {
         return;
     }
-    if let Some(handle) = SOCKETS.get(fd) {
+    if let Some(handle) = SOCKETS.get(fd).filter(|handle| !handle.is_inherited()) {
         change(&handle);
     }
 }

@@ -35,6 +35,13 @@ pub fn is_anothers() {
     ASKED.store(false, Relaxed); // before there is a thread that hears
 }
 
+/// In a child that begins anew.
+pub fn begin_anew() {
+    is_anothers();
+    DONE.store(false, Relaxed);
+    DYING.store(false, Relaxed);
+}
+
 /// The sockets are closed.
 pub fn done() {
     DONE.store(true, Release); // pairs with Acquire in finish

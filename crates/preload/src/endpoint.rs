@@ -4,14 +4,11 @@ use std::{
     io,
     net::{Shutdown, SocketAddr},
     os::fd::{AsRawFd, RawFd},
-    sync::{OnceLock, atomic::Ordering::Relaxed},
+    sync::atomic::{AtomicI32, Ordering::Relaxed},
 };
 
 use libc::{c_int, sockaddr, socklen_t};
-use netchan::{
-    own::Own,
-    socket::{Domain, Kind, Readiness, Socket},
-};
+use netchan::socket::{Domain, Kind, Readiness, Socket};
 
 use crate::{
     address::{self, FAMILY, Given},
@@ -122,22 +119,38 @@ pub unsafe fn connect(
     }
 }
 
-/// A descriptor number for an accepted connection: a duplicate of one unconnected kernel socket.
-fn placeholder(close_on_exec: bool) -> io::Result<RawFd> {
-    static MODEL: OnceLock<Own> = OnceLock::new();
-    let model = match MODEL.get() {
-        Some(model) => model,
-        None => {
-            let made = sys::socket()?;
-            MODEL.get_or_init(|| made)
+/// An unconnected socket of the kernel's, open for good; -1: there is none yet.
+static MODEL: AtomicI32 = AtomicI32::new(-1);
+
+/// In a child that begins anew: its parent's is closed here.
+pub fn begin_anew() {
+    MODEL.store(-1, Relaxed); // no other thread looks
+}
+
+fn model() -> io::Result<RawFd> {
+    let known = MODEL.load(Relaxed);
+    if known >= 0 {
+        return Ok(known);
+    }
+    let made = sys::socket()?;
+    let number = made.as_raw_fd();
+    match MODEL.compare_exchange(-1, number, Relaxed, Relaxed) {
+        Ok(_) => {
+            std::mem::forget(made);
+            Ok(number)
         }
-    };
+        Err(first) => Ok(first), // another thread's
+    }
+}
+
+/// A descriptor number for an accepted connection: a duplicate of the model.
+fn placeholder(close_on_exec: bool) -> io::Result<RawFd> {
     let command = if close_on_exec {
         libc::F_DUPFD_CLOEXEC
     } else {
         libc::F_DUPFD
     };
-    sys::fcntl(model.as_raw_fd(), command, 0)
+    sys::fcntl(model()?, command, 0)
 }
 
 /// accept4(2) on netchan's socket.

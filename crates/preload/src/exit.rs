@@ -1,6 +1,9 @@
 //! exit(3) of the process that has the stack: its sockets are closed in good order.
 
-use std::os::fd::AsRawFd;
+use std::{
+    os::fd::AsRawFd,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use libc::c_int;
 
@@ -10,6 +13,7 @@ use crate::{
     numbers, process, relay,
     state::{SOCKETS, SocketState},
     sys,
+    table::Handle,
 };
 
 unsafe extern "C" {
@@ -18,6 +22,10 @@ unsafe extern "C" {
 
 /// With the stack: the process does not end without this.
 pub fn begin() {
+    static IS_KNOWN: AtomicBool = AtomicBool::new(false);
+    if IS_KNOWN.swap(true, Relaxed) {
+        return; // a child has its parent's handlers
+    }
     // SAFETY: at_exit lives as long as the process.
     unsafe { libc::atexit(at_exit) };
     // SAFETY: as above.
@@ -64,8 +72,10 @@ pub fn end() {
 
 /// Closes this process's sockets. Whether all of them that a child can have could be shared.
 fn close_all() -> bool {
-    let unshared = |state: &SocketState| {
-        let is_ours = state.socket.get().is_some() && children::may_name(state.name.number);
+    let unshared = |state: &Handle<SocketState>| {
+        let is_ours = state.socket.get().is_some()
+            && children::may_name(state.name.number)
+            && !state.is_inherited();
         is_ours && state.share.get().is_none()
     };
     let are_shared = !SOCKETS.any(unshared);

@@ -13,7 +13,7 @@ use crate::{
     crossing::{CROSSINGS, Crossing},
     errno,
     instances::{EPOLLS, Instance},
-    line, locks, process, real, region, shared,
+    line, locks, notices, process, real, region, relay, shared,
     state::{SOCKETS, SocketState},
     stdio, sys, table,
 };
@@ -51,7 +51,8 @@ struct Locks {
     _sockets: table::ForFork<SocketState>,
     _instances: table::ForFork<Instance>,
     _crossings: table::ForFork<Crossing>,
-    _numbers: Guard<()>,
+    _relay: relay::ForFork,
+    _netchan: netchan::ForFork,
 }
 
 type Guard<T> = MutexGuard<'static, T>;
@@ -83,7 +84,8 @@ pub fn before() -> ForFork {
         _sockets: SOCKETS.held_for_fork(),
         _instances: EPOLLS.held_for_fork(),
         _crossings: CROSSINGS.held_for_fork(),
-        _numbers: netchan::own::held_for_fork(),
+        _relay: relay::held_for_fork(),
+        _netchan: netchan::held_for_fork(),
     };
     ForFork { locks, signals }
 }
@@ -155,7 +157,9 @@ fn become_child() {
         return;
     }
     if process::is_forked() {
-        netchan::own::abandon(&[line::childs_end(), sys::complaints()]);
+        let [a, b, c, d, e, f, g, h] = line::childrens_ends();
+        let kept = [a, b, c, d, e, f, g, h, sys::complaints(), notices::log()];
+        netchan::own::abandon(&kept);
     } else {
         let _ = claim();
     }

@@ -77,7 +77,7 @@ fn named(number: u64) -> Option<Handle<SocketState>> {
     }
     let found = SOCKETS.occupied(0, c_int::MAX).into_iter();
     let mut found = found.filter_map(|fd| SOCKETS.get(fd));
-    found.find(|state| state.name.number == number)
+    found.find(|state| state.name.number == number && !state.is_inherited())
 }
 
 /// A child was to serve this socket. If this process does not either, its clients learn it.

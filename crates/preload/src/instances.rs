@@ -7,7 +7,6 @@ use std::{
 
 use crate::{
     line::Answers,
-    process,
     state::{SocketState, watch::Shared},
     sys,
     table::{Handle, Table},
@@ -32,10 +31,18 @@ impl Drop for Instance {
 
 /// The instance behind `epfd`, if it is watched here and by this process.
 pub fn instance(epfd: RawFd) -> Option<Handle<Instance>> {
-    if EPOLLS.is_vacant(epfd) || process::is_forked() {
+    if EPOLLS.is_vacant(epfd) {
         return None;
     }
-    EPOLLS.get(epfd)
+    EPOLLS.get(epfd).filter(|instance| !instance.is_inherited())
+}
+
+/// The instance behind `epfd`, if it is of the process that this one was forked from.
+pub fn inherited(epfd: RawFd) -> Option<Handle<Instance>> {
+    if EPOLLS.is_vacant(epfd) {
+        return None;
+    }
+    EPOLLS.get(epfd).filter(Handle::is_inherited)
 }
 
 /// The number `fd` was closed or means something else now: no instance watches it any more.
@@ -62,8 +69,7 @@ pub fn closed(fd: RawFd) {
     let Some(removed) = EPOLLS.remove(fd) else {
         return;
     };
-    if process::is_forked() {
-        std::mem::forget(removed.handle);
+    if removed.handle.is_inherited() {
         return;
     }
     if !removed.last
@@ -97,9 +103,7 @@ pub fn handed_back(state: &SocketState) {
 
 /// In a forked child: what its calls about an instance of its parent were answered.
 pub fn with_answers<T>(epfd: RawFd, ask: impl FnOnce(&Answers) -> T) -> Option<T> {
-    EPOLLS.get(epfd).map(|instance| {
-        let answer = ask(&instance.shared.answers);
-        std::mem::forget(instance);
-        answer
-    })
+    EPOLLS
+        .get(epfd)
+        .map(|instance| ask(&instance.shared.answers))
 }

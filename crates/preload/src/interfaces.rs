@@ -54,7 +54,7 @@ enum What {
 
 /// The stack, for a program that is netchan's: with its first question it begins, as with its first socket.
 fn net() -> Option<&'static Net> {
-    process::is_configured().then(start::net)
+    (process::is_configured() && start::has_stack()).then(start::net)
 }
 
 /// Whether there are links of netchan's behind the kernel's interfaces.

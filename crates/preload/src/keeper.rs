@@ -82,7 +82,7 @@ pub struct Waiting {
     line: Own,
     paused: Paused,
     /// What children say waits for the keeper, or for an exec that fails.
-    acting: MutexGuard<'static, ()>,
+    acting: Option<MutexGuard<'static, ()>>,
 }
 
 impl Waiting {

@@ -122,7 +122,6 @@ mod locks;
 mod real;
 mod share;
 mod sys;
-mod table;
 
 // The process.
 mod edge;
@@ -133,6 +132,7 @@ mod process;
 mod region;
 mod signals;
 mod stdio;
+mod table;
 
 // Numbers.
 mod asked;
@@ -148,6 +148,7 @@ mod state;
 mod wait;
 
 // The stack's life.
+mod anew;
 mod children;
 mod exit;
 mod fork;

@@ -3,9 +3,13 @@
 use std::{
     io,
     os::fd::{AsRawFd, RawFd},
+    ptr,
     sync::{
         Mutex, MutexGuard, OnceLock,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicPtr, AtomicU32, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
     },
     time::Duration,
 };
@@ -15,18 +19,28 @@ use netchan::own::Own;
 
 use crate::{locks::hold, sys};
 
-/// The parent's end and the children's, made with the stack. What a child says has a bound in the socket's buffer, and is looked
-/// up here: it names sockets, and gets nothing.
-static LINE: OnceLock<(Own, Own)> = OnceLock::new();
+/// Made with the stack. What a child says has a bound in the socket's buffer, and is looked up here: it names sockets, and gets nothing.
+struct Line {
+    /// The upper half of the names of its process.
+    tag: u64,
+    parents: Own,
+    childrens: Own,
+    /// While something that a child has said is acted upon.
+    acting: Mutex<()>,
+}
+
+/// As many of a process's ancestors, each a child of the one before, may have stacks of their own.
+const ANCESTORS: usize = 7;
+
+/// This process's line, and behind it those of its ancestors that had stacks, the nearest first. Each is on the heap for good.
+static LINES: [AtomicPtr<Line>; 1 + ANCESTORS] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; 1 + ANCESTORS];
 
 /// Starts a thread that hears.
 type Hear = fn(RawFd) -> io::Result<()>;
 
 /// What has started the one that there is.
 static HEARER: OnceLock<Hear> = OnceLock::new();
-
-/// While something that a child has said is acted upon.
-static ACTING: Mutex<()> = Mutex::new(());
 
 /// As often a child is answered at once that it cannot use a socket. One that does not listen would ask for ever, as fast as it can: from then on it
 /// waits before an answer, twice as long each time, and no poll reports the socket any more.
@@ -59,7 +73,19 @@ impl Answers {
     }
 }
 
+/// The next name; 0: none was given yet.
 static NEXT: AtomicU64 = AtomicU64::new(0);
+const TAG_SHIFT: u32 = 32;
+
+/// A name that no other socket of this process has. Its upper half tells processes apart: sockets go to other ones with their names.
+fn next() -> u64 {
+    if NEXT.load(Relaxed) == 0 {
+        let tag = sys::monotonic().as_nanos() as u64 & u64::from(u32::MAX);
+        let first = tag.max(1) << TAG_SHIFT;
+        let _ = NEXT.compare_exchange(0, first, Relaxed, Relaxed); // another thread was first
+    }
+    NEXT.fetch_add(1, Relaxed) // only has to differ
+}
 
 /// What parent and child call a socket.
 #[derive(Debug)]
@@ -75,7 +101,7 @@ impl Name {
     /// One that no other socket of this process has.
     pub fn new() -> Self {
         Self {
-            number: NEXT.fetch_add(1, Relaxed), // only has to differ
+            number: next(),
             told: AtomicBool::new(false),
             answers: Answers::default(),
         }
@@ -171,16 +197,37 @@ impl Said {
     }
 }
 
-/// False: there is no line, or it stays full.
+impl Said {
+    const fn number(&self) -> u64 {
+        match self {
+            Self::Uses(number) | Self::WaitsAtInstance(number) => *number,
+            Self::Sets(wish) => wish.number,
+        }
+    }
+}
+
+fn lines() -> impl Iterator<Item = &'static Line> {
+    // SAFETY: never freed, and complete when its address was published (Release in begin).
+    let line = |line: &AtomicPtr<Line>| unsafe { line.load(Acquire).as_ref() };
+    LINES.iter().filter_map(line)
+}
+
+fn own() -> Option<&'static Line> {
+    // SAFETY: as above.
+    unsafe { LINES[0].load(Acquire).as_ref() }
+}
+
+/// Tells the process that has the socket which is named. False: there is no line to it, or it stays full.
 pub fn say(what: &Said) -> bool {
-    let Some((_, to)) = LINE.get() else {
+    let tag = what.number() >> TAG_SHIFT;
+    let Some(line) = lines().find(|line| line.tag == tag) else {
         return false;
     };
     let mut room = [0; MESSAGE_MAX];
     let bytes = what.encode(&mut room);
     // The thread that hears takes them as they come.
     for _ in 0..TRIES {
-        match sys::send_now(to.as_raw_fd(), bytes) {
+        match sys::send_now(line.childrens.as_raw_fd(), bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 sys::nap(Duration::from_millis(1));
             }
@@ -195,18 +242,24 @@ const TRIES: usize = 1000;
 
 /// Wakes the thread that hears; false where there is none.
 pub fn wake() -> bool {
-    let line = LINE.get().filter(|_| HEARER.get().is_some());
-    line.is_some_and(|(_, to)| sys::send_now(to.as_raw_fd(), &u64::MAX.to_ne_bytes()).is_ok())
+    let line = own().filter(|_| HEARER.get().is_some());
+    line.is_some_and(|line| {
+        sys::send_now(line.childrens.as_raw_fd(), &u64::MAX.to_ne_bytes()).is_ok()
+    })
 }
 
-/// In a child: the end that it keeps; -1 for none.
-pub fn childs_end() -> RawFd {
-    LINE.get().map_or(-1, |(_, to)| to.as_raw_fd())
+/// In a child: the ends that it keeps, and -1 where there is none.
+pub fn childrens_ends() -> [RawFd; 1 + ANCESTORS] {
+    let mut ends = [-1; 1 + ANCESTORS];
+    for (end, line) in ends.iter_mut().zip(lines()) {
+        *end = line.childrens.as_raw_fd();
+    }
+    ends
 }
 
-/// While what a child has said is acted upon; and while nothing is, for a fork: what children say waits.
-pub fn acting() -> MutexGuard<'static, ()> {
-    hold(&ACTING)
+/// While what a child has said is acted upon; and while nothing is, for a fork: what children say waits. `None`: there is no line.
+pub fn acting() -> Option<MutexGuard<'static, ()>> {
+    own().map(|line| hold(&line.acting))
 }
 
 /// How many names were given: all of them are lower.
@@ -216,9 +269,30 @@ pub fn names() -> u64 {
 
 /// With the stack: makes the line; the parent's end.
 pub fn begin() -> io::Result<RawFd> {
-    let ends = sys::socket_pair()?;
-    let (from, _) = LINE.get_or_init(|| ends);
-    Ok(from.as_raw_fd())
+    let (parents, childrens) = sys::socket_pair()?;
+    let line = Box::leak(Box::new(Line {
+        tag: next() >> TAG_SHIFT,
+        parents,
+        childrens,
+        acting: Mutex::new(()),
+    }));
+    LINES[0].store(line, Release); // pairs with Acquire in lines
+    Ok(line.parents.as_raw_fd())
+}
+
+/// Whether there is room for one more ancestor.
+pub fn may_begin_anew() -> bool {
+    LINES[ANCESTORS].load(Relaxed).is_null()
+}
+
+/// In a child that begins anew: the line is its parent's, and names are others. No other thread looks.
+pub fn begin_anew() {
+    for at in (0..ANCESTORS).rev() {
+        let line = LINES[at].load(Relaxed);
+        LINES[at + 1].store(line, Release); // pairs with Acquire in lines
+    }
+    LINES[0].store(ptr::null_mut(), Release);
+    NEXT.store(0, Relaxed);
 }
 
 /// A thread hears from now on, which `hear` has started.
@@ -228,20 +302,20 @@ pub fn set_heard(hear: Hear) {
 
 /// A process goes on with the stack of another one: what that one's children say is heard here, by a new thread.
 pub fn hear_on() -> io::Result<()> {
-    match (LINE.get(), HEARER.get()) {
-        (Some((from, _)), Some(hear)) => hear(from.as_raw_fd()),
+    match (own(), HEARER.get()) {
+        (Some(line), Some(hear)) => hear(line.parents.as_raw_fd()),
         _ => Ok(()),
     }
 }
 
 /// At the end of the parent, which hears no more: whether any child has its end open.
 pub fn is_held_by_others() -> bool {
-    let Some((from, to)) = LINE.get() else {
+    let Some(own) = own() else {
         return false;
     };
-    let _ = sys::close(to.as_raw_fd());
+    let _ = sys::close(own.childrens.as_raw_fd());
     let mut line = [libc::pollfd {
-        fd: from.as_raw_fd(),
+        fd: own.parents.as_raw_fd(),
         events: 0,
         revents: 0,
     }];

@@ -3,16 +3,17 @@
 use std::{
     ffi::CString,
     io::{self, Write as _},
-    os::fd::AsRawFd,
+    os::fd::{AsRawFd, RawFd},
+    sync::OnceLock,
 };
 
-use netchan::environment;
+use netchan::{environment, own::Own};
 
 use crate::{process, sys};
 
 /// The stack is up: its address can be used from now on.
 pub fn announce() {
-    if process::has_started_before() {
+    if process::has_started_before() || process::has_begun_anew() {
         return;
     }
     if let Some(text) = process::variable(environment::ANNOUNCE) {
@@ -24,21 +25,28 @@ pub fn announce() {
 /// standard library's streams.
 pub fn tell_events() -> io::Result<()> {
     let verbosity = environment::verbosity(&process::variable)?;
-    let file = match process::variable(environment::LOG_FILE) {
-        None => None,
-        Some(path) => {
-            let said = |e: io::Error| io::Error::new(e.kind(), format!("{path}: {e}"));
-            let name = CString::new(path.as_str())?;
-            Some(sys::append_to(&name).map_err(said)?)
-        }
-    };
-    netchan::log::install(verbosity, move |line| match &file {
+    if LOG.get().is_none()
+        && let Some(path) = process::variable(environment::LOG_FILE)
+    {
+        let said = |e: io::Error| io::Error::new(e.kind(), format!("{path}: {e}"));
+        let name = CString::new(path.as_str())?;
+        let _ = LOG.set(sys::append_to(&name).map_err(said)?); // stacks start one at a time
+    }
+    netchan::log::install(verbosity, |line| match LOG.get() {
         Some(file) => {
             let _ = sys::write(file.as_raw_fd(), line.as_bytes());
         }
         None => sys::complain(line),
     });
     Ok(())
+}
+
+/// The file that the user named for what the stack tells.
+static LOG: OnceLock<Own> = OnceLock::new();
+
+/// Its number; -1 for none.
+pub fn log() -> RawFd {
+    LOG.get().map_or(-1, |file| file.as_raw_fd())
 }
 
 /// Why no stack could be started, in words that take no knowledge of this library.

@@ -75,8 +75,7 @@ pub fn renewed(fd: RawFd) {
 
 /// Ends what a number meant: with the last one epoll forgets it.
 fn end(fd: RawFd, removed: Removed<SocketState>) -> Left {
-    if process::is_forked() {
-        std::mem::forget(removed.handle);
+    if removed.handle.is_inherited() {
         return Left(None);
     }
     instances::forget_number(fd, &removed.handle);
@@ -126,7 +125,7 @@ pub fn close_at_exit(fd: RawFd, blank: RawFd) {
     let Some(removed) = SOCKETS.remove(fd) else {
         return;
     };
-    let is_shared = removed.handle.share.get().is_some();
+    let is_shared = removed.handle.share.get().is_some() && !removed.handle.is_inherited();
     if is_shared && blank >= 0 {
         let _ = sys::dup3(blank, fd, libc::O_CLOEXEC); // of an open number: it has room
     }
@@ -190,10 +189,6 @@ pub fn duplicated(old: RawFd, new: RawFd) {
     if let Some(handle) = CROSSINGS.get(old) {
         let _ = CROSSINGS.insert(new, &handle); // out of the table's range it is the kernel's
     }
-    if process::is_forked() {
-        share_orphan(old, new);
-        return;
-    }
     if let Some(handle) = SOCKETS.get(old) {
         // Out of the table's range it would be a dead number; programs do not dup so far up.
         if let Ok(Some(before)) = SOCKETS.insert(new, &handle) {
@@ -202,16 +197,6 @@ pub fn duplicated(old: RawFd, new: RawFd) {
     }
     if let Some(handle) = EPOLLS.get(old) {
         let _ = EPOLLS.insert(new, &handle);
-    }
-}
-
-/// In a forked child: the duplicate of a parent's socket is one too.
-fn share_orphan(old: RawFd, new: RawFd) {
-    if let Some(handle) = SOCKETS.get(old) {
-        if let Ok(Some(before)) = SOCKETS.insert(new, &handle) {
-            std::mem::forget(before.handle);
-        }
-        std::mem::forget(handle);
     }
 }
 

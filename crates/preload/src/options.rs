@@ -193,7 +193,7 @@ pub unsafe fn refusal(
     // SAFETY: the caller's.
     let setting = parse(level, name, unsafe { bytes(value, len) }.ok()?);
     let asks = setting.ok() == Some(Setting::Option(SocketOption::FastOpenConnect(true)));
-    let lacks = asks && !start::net().tcp().settings().fast_open.client;
+    let lacks = asks && start::has_stack() && !start::net().tcp().settings().fast_open.client;
     lacks.then(|| errno::error(libc::EOPNOTSUPP))
 }
 

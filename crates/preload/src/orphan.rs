@@ -59,16 +59,13 @@ fn tell_parent(fd: RawFd) {
         if handle.socket.get().is_some() {
             handle.name.tell();
         }
-        std::mem::forget(handle);
     }
 }
 
 /// In a forked child: what its calls about `fd`, a socket of its parent or an instance with such, were answered.
 fn with_answers<T>(fd: RawFd, ask: impl FnOnce(&Answers) -> T) -> Option<T> {
     if let Some(handle) = SOCKETS.get(fd) {
-        let answer = ask(&handle.name.answers);
-        std::mem::forget(handle);
-        return Some(answer);
+        return Some(ask(&handle.name.answers));
     }
     instances::with_answers(fd, ask)
 }

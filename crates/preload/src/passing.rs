@@ -20,7 +20,12 @@ pub unsafe fn before(message: *const msghdr) {
 }
 
 fn hand_over(fd: RawFd) {
-    if let Some(state) = SOCKETS.get(fd).filter(|state| state.socket.get().is_some()) {
+    let Some(state) = SOCKETS.get(fd).filter(|state| state.socket.get().is_some()) else {
+        return;
+    };
+    if state.is_inherited() {
+        shared::adopt(fd, &state);
+    } else {
         shared::hand_over(fd, &state);
     }
 }

@@ -24,16 +24,19 @@ const UNKNOWN: u8 = 0;
 const NO: u8 = 1;
 const YES: u8 = 2;
 
-/// 1 in the process whose numbers are tracked, 0 in its forked child: the kernel zeroes the page there (and shares it with a
+/// [`GENERATION`] in the process whose numbers are tracked, 0 in its forked child: the kernel zeroes the page there (and shares it with a
 /// vfork child), so that no handler has to run in between. NULL before the first number.
 static ALIVE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// Counts the processes of this memory, each a child of the one before, that have begun anew ([`begin_anew`]): what one of them made is not the next one's.
+static GENERATION: AtomicU32 = AtomicU32::new(1);
 /// Which process that is: tells a vfork child, which shares all memory.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// The stack's links are a daemon's.
 static LENT: AtomicBool = AtomicBool::new(false);
 
-static NET: OnceLock<Net> = OnceLock::new();
+/// The stack: on the heap for good. NULL: there is none.
+static NET: AtomicPtr<Net> = AtomicPtr::new(ptr::null_mut());
 static STARTING: Mutex<()> = Mutex::new(());
 
 thread_local! {
@@ -64,7 +67,7 @@ pub fn is_supervised() -> bool {
 /// To be asked between vfork and exec: no lock, no memory.
 pub fn would_be_served() -> bool {
     let is_asked = CONFIGURED.load(Relaxed) == YES;
-    is_asked && (NET.get().is_none() || own_id() == OWNER.load(Relaxed) || is_lent())
+    is_asked && (net().is_none() || own_id() == OWNER.load(Relaxed) || is_lent())
 }
 
 /// The stack's links are a daemon's: other processes may have stacks beside it, as programs that this one starts learn.
@@ -140,7 +143,7 @@ pub fn variable(name: &str) -> Option<String> {
 /// Whether this process was forked from the one that runs the stack.
 #[inline]
 pub fn is_forked() -> bool {
-    is_wiped() && NET.get().is_some()
+    is_wiped() && net().is_some()
 }
 
 /// Whether this process was forked from one that tracked numbers, with or without a stack.
@@ -169,7 +172,7 @@ pub fn is_tracking() -> bool {
 
 /// The running stack, if it runs in this process.
 pub fn running() -> Option<&'static Net> {
-    NET.get().filter(|_| !is_forked())
+    net().filter(|_| !is_forked())
 }
 
 /// Whether this process has sockets that end with it.
@@ -185,14 +188,14 @@ pub fn track() -> io::Result<bool> {
     if let Some(alive) = unsafe { known.as_ref() } {
         if is_wiped() && !is_forked() {
             OWNER.store(own_id(), Relaxed);
-            alive.store(1, Relaxed);
+            alive.store(generation(), Relaxed);
         }
         return Ok(false);
     }
     let page = wiped_page()?;
     OWNER.store(own_id(), Relaxed);
     // SAFETY: a fresh, aligned, writable page that stays mapped.
-    unsafe { &*page }.store(1, Relaxed);
+    unsafe { &*page }.store(generation(), Relaxed);
     ALIVE.store(page, Release); // pairs with Acquire in is_wiped
     Ok(true)
 }
@@ -217,7 +220,51 @@ fn wiped_page() -> io::Result<*mut AtomicU32> {
 /// In a child that was forked to go on with the stack in its parent's place: it is this process's from now on.
 pub fn take_over() {
     OWNER.store(own_id(), Relaxed);
-    set_alive(1);
+    set_alive(generation());
+}
+
+/// Whether this process, forked from the one that has the stack, may have one of its own: a lease beside its parent's.
+pub fn may_begin_anew() -> bool {
+    is_forked() && is_lent() && CONFIGURED.load(Relaxed) == YES
+}
+
+/// The copy of the parent's stack is left alone for good, and this process has none as yet. With STARTING held.
+pub fn begin_anew() {
+    NET.store(ptr::null_mut(), Release); // pairs with Acquire in net; no other thread looks
+    GENERATION.fetch_add(1, Relaxed);
+    take_over();
+}
+
+/// Whether this process has begun anew.
+pub fn has_begun_anew() -> bool {
+    generation() > 1
+}
+
+/// Whether there may be sockets here of the process that this one was forked from.
+#[inline]
+pub fn has_parents_sockets() -> bool {
+    has_begun_anew() || is_forked()
+}
+
+/// It has no lease: what it makes from now on is the kernel's.
+pub fn give_up() {
+    CONFIGURED.store(NO, Relaxed); // a thread that sees it late asks once more
+}
+
+/// What a process notes of what it makes: see [`is_inherited`].
+pub fn generation() -> u32 {
+    GENERATION.load(Relaxed)
+}
+
+/// Whether what was made in that generation is of the process that this one was forked from, which has a stack.
+#[inline]
+pub fn is_inherited(generation: u32) -> bool {
+    let flag = ALIVE.load(Acquire); // pairs with Release in track
+    // SAFETY: the page is never unmapped.
+    match unsafe { flag.as_ref() }.map_or(generation, |alive| alive.load(Relaxed)) {
+        0 => net().is_some() || generation != self::generation(),
+        current => current != generation,
+    }
 }
 
 /// Another process goes on with the stack: to it this one is from now on like a child of its own.
@@ -241,7 +288,7 @@ pub fn owner() -> u32 {
 
 /// Whether the stack was started by this very process, not by one that it was forked from.
 pub fn started() -> bool {
-    NET.get().is_some() && own_id() == owner()
+    net().is_some() && own_id() == owner()
 }
 
 /// The lock of the thread that starts the stack or tracks the first number.
@@ -251,12 +298,18 @@ pub fn starting() -> MutexGuard<'static, ()> {
 
 /// The stack, which `start` makes if there is none. With STARTING held.
 pub fn net_or(start: impl FnOnce() -> Net) -> &'static Net {
-    NET.get_or_init(start)
+    net().unwrap_or_else(|| {
+        let net = Box::leak(Box::new(start()));
+        NET.store(net, Release); // pairs with Acquire in net
+        net
+    })
 }
 
 /// The stack, also in a child that has it only as a copy.
+#[inline]
 pub fn net() -> Option<&'static Net> {
-    NET.get()
+    // SAFETY: never freed, and complete when its address was published (Release in net_or).
+    unsafe { NET.load(Acquire).as_ref() }
 }
 
 /// While `start` runs the sockets that this thread makes are the kernel's.

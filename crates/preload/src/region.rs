@@ -367,6 +367,19 @@ pub fn go_on() {
     STILL.store(false, Relaxed); // a thread that sees it late naps once more
 }
 
+/// In a forked child that begins anew: no other thread is there.
+pub fn begin_anew() {
+    // SAFETY: takes nothing.
+    let own = unsafe { libc::pthread_self() };
+    let mut faces = hold(&FACES);
+    let (own, others) = std::mem::take(&mut *faces)
+        .into_iter()
+        .partition(|face| face.thread == own);
+    *faces = own;
+    let others: Vec<_> = others;
+    std::mem::forget(others); // their wakers are the parent's
+}
+
 /// Whether another thread than the calling one is in here; in a forked child: was, at the fork.
 pub fn has_others() -> bool {
     // SAFETY: takes nothing.

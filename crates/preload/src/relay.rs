@@ -6,7 +6,7 @@ use std::{
     io, mem,
     os::fd::{AsFd, AsRawFd, BorrowedFd},
     sync::{
-        Mutex,
+        Mutex, MutexGuard,
         atomic::{
             AtomicBool,
             Ordering::{Acquire, Release},
@@ -79,6 +79,33 @@ static STANDING: Mutex<Option<Relay<Stream>>> = Mutex::new(None);
 
 /// All streams are closed, and none is carried any more.
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
+
+/// What messages take, held.
+pub struct ForFork {
+    _inbox: MutexGuard<'static, Inbox>,
+    _standing: MutexGuard<'static, Option<Relay<Stream>>>,
+}
+
+/// The same, for the time of a fork.
+pub fn held_for_fork() -> ForFork {
+    ForFork {
+        _inbox: hold(&INBOX),
+        _standing: hold(&STANDING),
+    }
+}
+
+/// In a child that begins anew: nothing is carried, and no thread is there.
+pub fn begin_anew() {
+    let none = Inbox {
+        messages: Vec::new(),
+        waker: None,
+        is: Is::Absent,
+        thread: None,
+    };
+    mem::forget(mem::replace(&mut *hold(&INBOX), none)); // it is the parent's
+    mem::forget(hold(&STANDING).take()); // as well
+    HAS_ENDED.store(false, Release);
+}
 
 fn post(message: Message) {
     let (waker, starts) = {

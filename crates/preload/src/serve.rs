@@ -27,13 +27,10 @@ impl Meaning {
         if handle.socket.get().is_none() {
             return Self::Kernel;
         }
-        if process::is_forked() {
-            let is_adopted = shared::adopt(fd, &handle);
-            std::mem::forget(handle); // nothing of the parent's may be dropped here
-            return if is_adopted {
-                Self::Kernel
-            } else {
-                Self::Orphan
+        if handle.is_inherited() {
+            return match shared::adopt(fd, &handle) {
+                true => Self::Kernel,
+                false => Self::Orphan,
             };
         }
         Self::Netchan(handle)
@@ -132,7 +129,7 @@ pub fn ask(fd: RawFd, call: impl FnOnce(Live<'_>) -> io::Result<usize>) -> Optio
 
 /// As [`ask`], for names. A child that asks for them is not about to serve: Python does when it ends, to say which socket was left open.
 pub fn ask_name(fd: RawFd, call: impl FnOnce(Live<'_>) -> io::Result<usize>) -> Option<c_int> {
-    if process::is_forked() && share::name_of(fd).is_some() {
+    if is_parents(fd) && share::name_of(fd).is_some() {
         return None; // the kernel's has the name
     }
     if is_orphan(fd) {
@@ -144,7 +141,7 @@ pub fn ask_name(fd: RawFd, call: impl FnOnce(Live<'_>) -> io::Result<usize>) -> 
 /// As [`ask`], but a socket of the parent process is the kernel's: for calls about the number rather than the socket.
 #[inline]
 pub fn ask_here(fd: RawFd, call: impl FnOnce(Live<'_>) -> io::Result<usize>) -> Option<c_int> {
-    if SOCKETS.is_vacant(fd) || process::is_forked() {
+    if SOCKETS.is_vacant(fd) || is_parents(fd) {
         return None;
     }
     ask(fd, call)
@@ -176,9 +173,14 @@ pub fn netchan(fd: RawFd) -> Option<Handle<SocketState>> {
     }
 }
 
-/// Whether `fd` is a socket of the parent process, where the stack is.
+/// Whether `fd` is a socket of the parent process, or a number of the kernel's that was watched there.
+fn is_parents(fd: RawFd) -> bool {
+    process::has_parents_sockets() && SOCKETS.get(fd).is_some_and(|state| state.is_inherited())
+}
+
+/// Whether `fd` is a socket of the parent process that cannot be shared.
 pub fn is_orphan(fd: RawFd) -> bool {
-    process::is_forked() && matches!(Meaning::of(fd), Meaning::Orphan)
+    process::has_parents_sockets() && matches!(Meaning::of(fd), Meaning::Orphan)
 }
 
 /// Whether a call about `fd` must look closer: netchan serves it, or the parent of this process did.

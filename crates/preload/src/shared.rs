@@ -28,7 +28,8 @@ pub fn prepare() {
         return;
     }
     SOCKETS.visit(|fd, state| {
-        let is_ready = state.kind == Kind::Ping || state.share.get().is_some();
+        let is_ready =
+            state.kind == Kind::Ping || state.share.get().is_some() || state.is_inherited();
         if let Some(socket) = state.socket.get().filter(|_| !is_ready)
             && let Some(name) = name(state, socket)
         {
@@ -124,7 +125,7 @@ pub fn carry_all() {
         prepare();
     }
     for fd in SOCKETS.occupied(0, RawFd::MAX) {
-        if let Some(state) = SOCKETS.get(fd) {
+        if let Some(state) = SOCKETS.get(fd).filter(|state| !state.is_inherited()) {
             carry(&state);
         }
     }
@@ -135,7 +136,9 @@ pub fn before_shutdown(fd: RawFd) {
     if !process::owns_table() {
         return;
     }
-    if let Some(state) = SOCKETS.get(fd).filter(|state| state.kind == Kind::Stream)
+    if let Some(state) = SOCKETS.get(fd)
+        && state.kind == Kind::Stream
+        && !state.is_inherited()
         && let Some(ours) = state.share.get()
     {
         let mut fds = [libc::pollfd {
@@ -192,21 +195,19 @@ pub fn adopt(fd: RawFd, state: &SocketState) -> bool {
     if state.kind == Kind::Datagram {
         crossing::enter(fd, state);
     }
-    if let Some(removed) = SOCKETS.remove(fd) {
-        std::mem::forget(removed.handle); // nothing of the parent's may be dropped here
-    }
+    SOCKETS.remove(fd);
     true
 }
 
 /// In a forked child, about to become another program, which may use what stays open.
 pub fn before_exec() {
-    if !process::is_forked() {
+    if !process::has_parents_sockets() {
         return;
     }
     SOCKETS.visit(|fd, state| {
         let flags = sys::fcntl(fd, libc::F_GETFD, 0);
         let stays = flags.is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0);
-        if stays && state.share.get().is_some() {
+        if stays && state.share.get().is_some() && state.is_inherited() {
             state.name.tell();
         }
     });

@@ -17,17 +17,45 @@ pub fn net() -> &'static Net {
         return net;
     }
     let _starting = process::starting();
-    let net = process::net_or(|| {
-        process::inside(|| {
-            let complete = notices::is_complete();
-            start().map_err(|error| notices::why(&error, complete))
-        })
-        .unwrap_or_else(|why| notices::give_up(&why))
-    });
+    let net = process::net_or(|| first().unwrap_or_else(|why| notices::give_up(&why)));
     if driver::driver().is_none() {
         signals::stand_for_defaults();
     }
     net
+}
+
+/// Whether there is a stack, which is started now. False: this process is a child, and had the kernel's until now: it has been told.
+pub fn has_stack() -> bool {
+    if process::net().is_some() || !process::has_begun_anew() {
+        return true;
+    }
+    let _starting = process::starting();
+    if process::net().is_some() {
+        return true;
+    }
+    match first() {
+        Ok(net) => {
+            process::net_or(|| net);
+            signals::stand_for_defaults();
+            true
+        }
+        Err(why) => {
+            process::give_up();
+            let own = process::own_id();
+            sys::complain(&format!(
+                "netchan: process {own} has no lease, and uses the kernel's stack: {why}\n"
+            ));
+            false
+        }
+    }
+}
+
+/// Starts it; else says why it does not start.
+fn first() -> Result<Net, String> {
+    process::inside(|| {
+        let complete = notices::is_complete();
+        start().map_err(|error| notices::why(&error, complete))
+    })
 }
 
 /// The stack of a process that had one as another program. Where it cannot be had, the first socket says why.

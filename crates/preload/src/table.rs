@@ -14,7 +14,7 @@ use std::{
     sync::{
         Mutex, MutexGuard,
         atomic::{
-            AtomicPtr, AtomicUsize,
+            AtomicPtr, AtomicU32, AtomicUsize,
             Ordering::{AcqRel, Acquire, Relaxed, Release},
             fence,
         },
@@ -23,7 +23,7 @@ use std::{
 
 use libc::c_int;
 
-use crate::locks::hold;
+use crate::{locks::hold, process};
 
 const CHUNK: usize = 1024;
 /// 1,048,576 numbers: Linux's default fs.nr_open. Sockets above stay with the kernel.
@@ -56,6 +56,8 @@ struct Record<T: 'static> {
     /// Numbers that lead here.
     numbers: AtomicUsize,
     table: &'static Table<T>,
+    /// Of the process that made the value. Written while there is no holder.
+    generation: AtomicU32,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -154,7 +156,8 @@ impl<T: Send + Sync> Table<T> {
         let shared = unsafe { record.as_ref() };
         // SAFETY: no holder, so no thread reads or writes the value.
         unsafe { &mut *shared.value.get() }.write(value);
-        shared.numbers.store(0, Relaxed); // published by the next line
+        shared.generation.store(process::generation(), Relaxed); // published with `holders`
+        shared.numbers.store(0, Relaxed); // as well
         shared.holders.store(1, Release); // pairs with Acquire in retain
         Handle(record)
     }
@@ -164,6 +167,7 @@ impl<T: Send + Sync> Table<T> {
             holders: AtomicUsize::new(0),
             numbers: AtomicUsize::new(0),
             table: self,
+            generation: AtomicU32::new(0),
             value: UnsafeCell::new(MaybeUninit::uninit()),
         });
         NonNull::from(Box::leak(record))
@@ -233,7 +237,7 @@ impl<T: Send + Sync> Table<T> {
     }
 
     /// Whether `is_it` of any record. Takes no memory.
-    pub fn any(&'static self, is_it: impl Fn(&T) -> bool) -> bool {
+    pub fn any(&'static self, is_it: impl Fn(&Handle<T>) -> bool) -> bool {
         let mut any = false;
         self.each(0, c_int::MAX, |fd, _| {
             any = any || self.get(fd).is_some_and(|handle| is_it(&handle));
@@ -281,7 +285,8 @@ fn retain(holders: &AtomicUsize) -> bool {
     false
 }
 
-/// One holder less; the last one drops the value and hands the memory back to the table.
+/// One holder less; the last one drops the value and hands the memory back to the table. What is of the process that this one was forked from stays as it
+/// is: it refers to that one's stack and descriptors.
 fn release<T>(record: NonNull<Record<T>>) {
     // SAFETY: records are never freed.
     let shared = unsafe { record.as_ref() };
@@ -289,6 +294,9 @@ fn release<T>(record: NonNull<Record<T>>) {
         return;
     }
     fence(Acquire); // pairs with Release above on the other holders' side
+    if process::is_inherited(shared.generation.load(Relaxed)) {
+        return;
+    }
     // SAFETY: no holder is left and none can come: retain refuses 0.
     let value = unsafe { &mut *shared.value.get() };
     // SAFETY: written in create, dropped only here.
@@ -300,6 +308,12 @@ impl<T: 'static> Handle<T> {
     fn record(&self) -> &Record<T> {
         // SAFETY: records are never freed.
         unsafe { self.0.as_ref() }
+    }
+
+    /// Whether it is of the process that this one was forked from.
+    #[inline]
+    pub fn is_inherited(&self) -> bool {
+        process::is_inherited(self.record().generation.load(Relaxed)) // written before there was a handle
     }
 
     /// The same for all handles of one record, and only for those.

@@ -16,14 +16,24 @@ use crate::{
 };
 
 /// This thread's waiter. In a forked child it is not dropped: what it refers to is the parent's.
-struct Local(ManuallyDrop<Waiter>);
+struct Local {
+    waiter: ManuallyDrop<Waiter>,
+    /// Of the process that made it.
+    generation: u32,
+}
+
+impl Local {
+    fn is_inherited(&self) -> bool {
+        process::is_inherited(self.generation)
+    }
+}
 
 impl Drop for Local {
     fn drop(&mut self) {
-        if !process::is_forked() {
+        if !self.is_inherited() {
             region::introduce_waker(None);
             // SAFETY: dropped once, here, and not used afterwards.
-            unsafe { ManuallyDrop::drop(&mut self.0) };
+            unsafe { ManuallyDrop::drop(&mut self.waiter) };
         }
     }
 }
@@ -37,15 +47,18 @@ thread_local! {
 pub fn with_waiter<T>(call: impl FnOnce(&mut Waiter) -> io::Result<T>) -> io::Result<T> {
     let kept = WAITER.try_with(Cell::take).unwrap_or(None);
     let mut local = match kept {
-        Some(local) => local,
-        None => {
+        Some(local) if !local.is_inherited() => local,
+        _ => {
             let mut waiter = Waiter::new(net()?)?;
             waiter.lets_signals_in(); // `region` sees to it
             region::introduce_waker(Some(waiter.waker()));
-            Local(ManuallyDrop::new(waiter))
+            Local {
+                waiter: ManuallyDrop::new(waiter),
+                generation: process::generation(),
+            }
         }
     };
-    let result = call(&mut local.0);
+    let result = call(&mut local.waiter);
     // While the thread ends there is no place to keep it: it is dropped here instead.
     let _ = WAITER.try_with(|place| place.set(Some(local)));
     result

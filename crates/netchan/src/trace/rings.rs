@@ -5,7 +5,7 @@ use std::{
     collections::VecDeque,
     io,
     sync::{
-        Mutex, OnceLock, PoisonError,
+        Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{
             AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
             Ordering::{Acquire, Relaxed, Release},
@@ -90,6 +90,39 @@ pub(crate) fn events() -> usize {
     RINGS.get().map_or(0, |rings| rings.events)
 }
 
+/// The list of free rings, held.
+#[derive(Debug)]
+pub struct ForFork {
+    _free: MutexGuard<'static, VecDeque<usize>>,
+}
+
+/// The same, for the time of a fork; `None`: there are no rings.
+pub(crate) fn held_for_fork() -> Option<ForFork> {
+    let rings = RINGS.get()?;
+    Some(ForFork {
+        _free: lock(&rings.free),
+    })
+}
+
+/// In a forked child: the other threads' rings are of threads that are not here. They stay taken.
+pub(crate) fn begin_anew() {
+    let own = HERE.get().map(std::ptr::from_ref);
+    for slot in RINGS.get().into_iter().flat_map(|rings| &rings.slots) {
+        let thread = if own == Some(std::ptr::from_ref(slot)) {
+            own_thread()
+        } else {
+            0
+        };
+        slot.thread.store(thread, Relaxed);
+    }
+}
+
+/// The kernel's number of the calling thread.
+fn own_thread() -> u32 {
+    let thread = rustix::thread::gettid().as_raw_nonzero();
+    thread.get().unsigned_abs()
+}
+
 /// Gives the ring back when the thread ends.
 struct Lent {
     slot: &'static Slot,
@@ -135,10 +168,7 @@ fn ask() -> Option<&'static Slot> {
     let slot = rings.slots.get(number)?;
     let attached = attach(lock(&slot.writer).take()?);
     slot.sums.move_to(&rings.departed);
-    let thread = rustix::thread::gettid()
-        .as_raw_nonzero()
-        .get()
-        .unsigned_abs();
+    let thread = own_thread();
     slot.thread.store(thread, Relaxed);
     slot.ended.store(false, Release); // pairs with Acquire in `each`: with `thread`
     let lent = Lent {
@@ -208,7 +238,7 @@ fn core(thread: u32) -> Option<u32> {
 
 /// The standard library's mutex, not `crate::locks`': it is taken as threads end, when their thread-local words are gone already. No thread takes
 /// another lock with one of these in hand.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No thread panics with one of these in hand; what is in them is whole in any case.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

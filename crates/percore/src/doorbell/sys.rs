@@ -13,10 +13,10 @@ use rustix::{
     time::{ClockId, Timespec, clock_gettime},
 };
 use std::{
-    io,
+    io, mem,
     num::NonZeroU32,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -128,6 +128,26 @@ pub fn reserve() -> io::Result<()> {
         *place = Some(counter()?);
     }
     Ok(())
+}
+
+/// The reserve, held.
+#[derive(Debug)]
+pub struct ForFork {
+    _reserve: MutexGuard<'static, Option<[Option<Own>; RESERVED]>>,
+}
+
+/// The same, for the time of a fork.
+#[must_use]
+pub fn held_for_fork() -> ForFork {
+    ForFork {
+        _reserve: RESERVE.lock().unwrap_or_else(PoisonError::into_inner),
+    }
+}
+
+/// In a forked child, where [`own::abandon`](crate::own::abandon) has closed what was put aside: there is none.
+pub fn begin_anew() {
+    let mut reserve = RESERVE.lock().unwrap_or_else(PoisonError::into_inner);
+    mem::forget(reserve.take()); // numbers that may be others by now
 }
 
 impl Event {

@@ -64,6 +64,18 @@ pub(super) fn lock() -> MutexGuard<'static, Orphans> {
     ORPHANS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The list of slabs, held.
+#[derive(Debug)]
+pub struct ForFork {
+    _orphans: MutexGuard<'static, Orphans>,
+}
+
+/// The same, for the time of a fork.
+#[must_use]
+pub fn held_for_fork() -> ForFork {
+    ForFork { _orphans: lock() }
+}
+
 impl Orphans {
     /// The id of a new slab; none is ever used twice.
     pub fn enroll(&mut self) -> u64 {

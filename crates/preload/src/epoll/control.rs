@@ -30,6 +30,7 @@ enum Side {
 fn side(fd: RawFd) -> Side {
     match SOCKETS.get(fd) {
         None => Side::Kernel,
+        Some(handle) if handle.is_inherited() => Side::Kernel,
         Some(handle) if handle.socket.get().is_some() => Side::Ours(handle),
         Some(handle) => Side::Undecided(handle),
     }

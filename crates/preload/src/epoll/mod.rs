@@ -22,7 +22,7 @@ use netchan::Net;
 use crate::{
     errno::fail,
     fork,
-    instances::{EPOLLS, Instance, instance},
+    instances::{self, EPOLLS, Instance, instance},
     numbers, process,
     state::{SocketState, watch::Shared},
     sys,
@@ -97,17 +97,14 @@ pub fn is_watching(instance: &Handle<Instance>) -> bool {
 
 /// Whether an instance of the parent process is about sockets of the parent's that cannot be shared. The parent is told of what it watches.
 pub fn is_orphan(epfd: RawFd) -> bool {
-    if !process::is_forked() {
+    let Some(instance) = instances::inherited(epfd) else {
         return false;
+    };
+    let orphan = instance.shared.is_rung_or_full() && !instance.shared.adopt();
+    if orphan {
+        instance.shared.tell_parent();
     }
-    EPOLLS.get(epfd).is_some_and(|instance| {
-        let orphan = instance.shared.is_rung_or_full() && !instance.shared.adopt();
-        if orphan {
-            instance.shared.tell_parent();
-        }
-        std::mem::forget(instance); // nothing of the parent's may be dropped here
-        orphan
-    })
+    orphan
 }
 
 /// epoll_wait(2) on a watched instance.
@@ -159,20 +156,14 @@ pub fn enter_kernel(epfd: RawFd) -> bool {
 /// `out` must hold `count` entries.
 pub unsafe fn leave_kernel(epfd: RawFd, out: *mut epoll_event, count: c_int) -> c_int {
     let found = usize::try_from(count).unwrap_or(0);
-    let kept = if process::is_forked() {
-        // It may be the parent's, with the parent's bell.
-        EPOLLS.get(epfd).map(|instance| {
-            // SAFETY: the caller's.
-            let kept = unsafe { instance.shared.without_bell(out, found) };
-            std::mem::forget(instance); // nothing of the parent's may be dropped here
-            kept
-        })
-    } else {
-        instance(epfd).map(|instance| {
-            instance.shared.kernel_waiters.fetch_sub(1, SeqCst);
-            // SAFETY: the caller's.
-            unsafe { instance.shared.without_bell(out, found) }
-        })
+    let Some(instance) = EPOLLS.get(epfd) else {
+        return count;
     };
-    kept.map_or(count, |kept| c_int::try_from(kept).unwrap_or(c_int::MAX))
+    if !instance.is_inherited() {
+        instance.shared.kernel_waiters.fetch_sub(1, SeqCst);
+    }
+    // The parent's has the parent's bell.
+    // SAFETY: the caller's.
+    let kept = unsafe { instance.shared.without_bell(out, found) };
+    c_int::try_from(kept).unwrap_or(c_int::MAX)
 }

@@ -6,8 +6,8 @@ use libc::{c_int, c_void, sockaddr, socklen_t};
 use netchan::socket::Kind;
 
 use crate::{
-    across, decide, edge, endpoint, letters, numbers, options, orphan, process, real, serve,
-    shared, state,
+    across, anew, decide, edge, endpoint, letters, numbers, options, orphan, real, serve, shared,
+    state,
 };
 
 /// socket(2).
@@ -22,7 +22,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
     if (fd >= 0 || is_refused)
         && let Some((domain, what)) = endpoint::kind_of(domain, kind, protocol)
         && (fd >= 0 || what == Kind::Ping)
-        && process::is_configured()
+        && anew::is_configured()
     {
         return edge::int(|| {
             if is_refused {

@@ -5,7 +5,7 @@ use std::{slice, time::Duration};
 use libc::{c_int, c_long, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use crate::{
-    buffers, edge,
+    anew, buffers, edge,
     epoll::{self, Wait},
     errno, instances,
     instances::EPOLLS,
@@ -310,7 +310,7 @@ unsafe fn kernels_select(number: c_long, sets: Sets, [timeout, mask]: [usize; 2]
 }
 
 fn note_epoll(epfd: c_int) -> c_int {
-    if epfd >= 0 && process::is_configured() {
+    if epfd >= 0 && anew::is_configured() {
         return edge::int(|| {
             epoll::created(epfd)?;
             Ok(epfd)
@@ -350,12 +350,13 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    if process::is_forked() {
+    if process::has_parents_sockets() && operation != libc::EPOLL_CTL_DEL {
         let is_orphan = |fd| serve::is_orphan(fd) || epoll::is_orphan(fd);
-        if operation != libc::EPOLL_CTL_DEL && (is_orphan(fd) || epoll::is_orphan(epfd)) {
+        if is_orphan(fd) || epoll::is_orphan(epfd) {
             return edge::unit(|| Err(orphan::refusal(fd)));
         }
-    } else if !EPOLLS.is_vacant(epfd) {
+    }
+    if !EPOLLS.is_vacant(epfd) && instances::inherited(epfd).is_none() {
         return edge::unit(|| {
             let Some(instance) = instances::instance(epfd) else {
                 return errno::fail(libc::EBADF);
