@@ -145,7 +145,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
             (
                 "life",
                 &[
-                    "anew", "children", "exit", "fork", "hearing", "keeper", "notices", "start",
+                    "children", "exit", "fork", "hearing", "keeper", "notices", "start",
                 ],
             ),
             (
@@ -153,6 +153,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
                 &[
                     "across",
                     "ancillary",
+                    "anew",
                     "decide",
                     "descriptor",
                     "endpoint",

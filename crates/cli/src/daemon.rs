@@ -142,6 +142,40 @@ pub fn daemon(arguments: &Arguments, flags: &log::Flags) -> Outcome {
     }
 }
 
+/// Lends `net`'s links at a socket that is found by its name alone. [`Lending::stop`] ends it.
+pub struct Lending {
+    service: Service,
+    path: PathBuf,
+}
+
+impl Lending {
+    /// Begins; `config` has the rules.
+    ///
+    /// # Errors
+    /// A rule that makes no sense; the system's.
+    pub fn start(net: &Net, config: &Config) -> Result<Self, Failure> {
+        let rules = Rules::of(&config.leases).map_err(failed)?;
+        let path = socket::unlisted()?;
+        let listening = socket::listen_at(&path, true)?;
+        let stack = Stack(net.clone());
+        let service = Service::start(listening, stack, rules, ()).map_err(at("netchan-lease"))?;
+        Ok(Self { service, path })
+    }
+
+    /// Where programs ask.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// No lease is there any more.
+    pub fn stop(self) {
+        self.service.stop();
+        if let Some(directory) = self.path.parent() {
+            let _ = fs::remove_dir_all(directory); // in /tmp, which is cleaned
+        }
+    }
+}
+
 /// The links with their addresses, for people.
 fn links(net: &Net) -> String {
     let link = |link: &netchan::LinkFacts| {
@@ -189,7 +223,7 @@ fn in_file(arguments: &Arguments, why: &str) -> Failure {
 }
 
 /// A connection and a lease take a handful of descriptors each.
-fn raise_limit() {
+pub fn raise_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.unwrap_or(u64::MAX).min(DESCRIPTORS);
     if current.is_some_and(|current| current < wanted) {

@@ -22,6 +22,7 @@ mod netlink;
 mod output;
 mod plot;
 mod run;
+mod shared;
 mod show;
 #[cfg(test)]
 #[path = "../../../lab/tests/skips/mod.rs"]
@@ -57,6 +58,7 @@ fn dispatch(command: Command, log: &log::Flags) -> Outcome {
     }
     match command {
         Command::Demo(arguments) => demo::demo(&arguments),
+        Command::Run(arguments) if arguments.shared => shared::run(&arguments, log),
         Command::Run(arguments) => run::run(&arguments, log),
         Command::Daemon(arguments) => daemon::daemon(&arguments, log),
         Command::Show(arguments) => show::show(&arguments),

@@ -25,6 +25,7 @@ use crate::{
     user::{self, User},
 };
 
+pub mod attended;
 mod plan;
 pub mod sandbox;
 mod supervised;
@@ -92,6 +93,10 @@ pub struct Arguments {
     /// always for programs that make their system calls themselves (static ones, Go's)
     #[arg(long)]
     pub supervise: bool,
+    /// Keep the links in this process, and lend them to the program and all that it starts, as a daemon would: each has a stack of its own, and they
+    /// share the addresses as with a kernel
+    #[arg(long, conflicts_with = "supervise")]
+    pub shared: bool,
     /// Give up all rights but those of this user, named or by number, once the links are open (no_new_privs goes with it)
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
@@ -122,8 +127,23 @@ impl Arguments {
     }
 }
 
-/// Runs the command; returns only when it could not.
-pub fn run(arguments: &Arguments, log: &log::Flags) -> Outcome {
+/// A run that has been looked at.
+pub struct Plan {
+    /// The program, without what tells it of netchan.
+    pub command: Command,
+    /// As a person calls it.
+    pub program: String,
+    pub means: Means,
+    pub settings: Vec<Setting>,
+    pub run: RunConfig,
+    pub log: LogConfig,
+    pub user: Option<User>,
+    /// What is said once the stack runs.
+    pub announcement: Option<String>,
+}
+
+/// Looks at what was asked for.
+pub fn plan(arguments: &Arguments, log: &log::Flags) -> Result<Plan, Failure> {
     let (program, rest) = arguments
         .command
         .split_first()
@@ -145,35 +165,53 @@ pub fn run(arguments: &Arguments, log: &log::Flags) -> Outcome {
         settings.extend(plan.settings());
     }
     let (path, means) = elf::check(program).map_err(failed)?;
-    let (mut run, log) = run_config(arguments, log)?;
+    let (run, log) = run_config(arguments, log)?;
     let user = user(arguments, &run)?;
     let mut command = Command::new(path);
     command.arg0(program).args(rest);
     for name in FOR_THE_PROGRAM.into_iter().chain(OPTIONS.map(|o| o.0)) {
         command.env_remove(name); // what an outer `netchan run` had asked for
     }
-    if means == Means::Supervision || arguments.supervise {
+    Ok(Plan {
+        command,
+        program: program.to_owned(),
+        means,
+        settings,
+        run,
+        log,
+        user,
+        announcement: plan.map(|plan| plan.announcement(program)),
+    })
+}
+
+/// Runs the command; returns only when it could not.
+pub fn run(arguments: &Arguments, log: &log::Flags) -> Outcome {
+    let mut plan = plan(arguments, log)?;
+    if plan.means == Means::Supervision || arguments.supervise {
         // Without the library its datagram sockets are the kernel's.
-        if means == Means::Preload
+        if plan.means == Means::Preload
             && let Ok(list) = library().and_then(|library| preload(&library))
         {
-            command
+            plan.command
                 .env("LD_PRELOAD", list)
                 .env(environment::SUPERVISED, std::process::id().to_string());
         }
-        return supervised::run(supervised::Plan {
-            command,
-            settings,
-            run,
-            log,
-            user,
-            announcement: plan.map(|plan| plan.announcement(program)),
-        });
+        return supervised::run(plan);
     }
+    let Plan {
+        mut command,
+        program,
+        settings,
+        mut run,
+        log,
+        user,
+        announcement,
+        ..
+    } = plan;
     let links = open(&settings)?;
     let library = library()?;
-    if let Some(plan) = plan.filter(|_| log.level != Some(Verbosity::Quiet)) {
-        command.env(environment::ANNOUNCE, plan.announcement(program));
+    if let Some(said) = announcement.filter(|_| log.level != Some(Verbosity::Quiet)) {
+        command.env(environment::ANNOUNCE, said);
     }
     command
         .envs(settings)
@@ -194,7 +232,7 @@ pub fn run(arguments: &Arguments, log: &log::Flags) -> Outcome {
 }
 
 /// Tells the program's process how much to tell, and where to.
-fn tell(log: &LogConfig, run: &mut RunConfig, command: &mut Command) -> Outcome {
+pub fn tell(log: &LogConfig, run: &mut RunConfig, command: &mut Command) -> Outcome {
     if let Some(level) = log.level {
         command.env(environment::LOG, level.name());
     }
@@ -326,7 +364,7 @@ fn open(settings: &[Setting]) -> Result<HandedOn, Failure> {
         .map_err(|why| failed(format!("cannot hand the links over: {why}")))
 }
 
-fn value(settings: &[Setting], name: &str) -> Option<String> {
+pub fn value(settings: &[Setting], name: &str) -> Option<String> {
     let known = settings.iter().find(|(known, _)| *known == name);
     known.map(|(_, value)| value.to_string_lossy().into_owned())
 }
@@ -409,7 +447,7 @@ pub fn library() -> Result<PathBuf, Failure> {
 }
 
 /// The loader's variable, with what it held before.
-fn preload(library: &Path) -> Result<OsString, Failure> {
+pub fn preload(library: &Path) -> Result<OsString, Failure> {
     let mut list = library.as_os_str().to_owned();
     if list.to_string_lossy().contains([':', ' ']) {
         return Err(failed(format!(

@@ -18,6 +18,8 @@ use serde_json::Value;
 mod captures;
 #[path = "system/changes.rs"]
 mod changes;
+#[path = "system/children.rs"]
+mod children;
 #[path = "system/datagrams.rs"]
 mod datagrams;
 #[path = "system/forking.rs"]

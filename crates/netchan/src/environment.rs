@@ -49,6 +49,12 @@ pub const KERNEL: &str = "NETCHAN_KERNEL";
 pub const LOG: &str = "NETCHAN_LOG";
 /// The file that this is appended to, in place of stderr.
 pub const LOG_FILE: &str = "NETCHAN_LOG_FILE";
+/// Those that say what a stack is to be.
+pub const OF_A_STACK: [&str; 13] = [
+    LINK, ADDRESS, GATEWAY, REGIME, GIANT, DISPATCH, SPIN, FORWARDING, LOOPBACK, CONFIG, KERNEL,
+    LOG, LOG_FILE,
+];
+
 /// Set by a process that has started its stack, for its children: the id of the process that holds the links. While it
 /// or a keeper of its stack lives, other processes use the kernel's stack, unless [`LENT`] is set.
 pub const OWNER: &str = "NETCHAN_OWNER";

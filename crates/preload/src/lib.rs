@@ -148,7 +148,6 @@ mod state;
 mod wait;
 
 // The stack's life.
-mod anew;
 mod children;
 mod exit;
 mod fork;
@@ -160,6 +159,7 @@ mod start;
 // Calls.
 mod across;
 mod ancillary;
+mod anew;
 mod decide;
 mod descriptor;
 mod endpoint;

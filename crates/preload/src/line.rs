@@ -321,3 +321,7 @@ pub fn is_held_by_others() -> bool {
     }];
     sys::poll_now(&mut line).is_ok() && line[0].revents & libc::POLLHUP == 0
 }
+
+#[cfg(test)]
+#[path = "line_tests.rs"]
+mod tests;

@@ -127,13 +127,32 @@ fn owned_elsewhere(owner: Option<&str>, own: c_int) -> bool {
     owner.is_some_and(|owner| owner > 0 && owner != own && lives(owner))
 }
 
+/// What the stack is to be, as the environment said where the first one started.
+static ASKED_FOR: OnceLock<Vec<(&'static str, String)>> = OnceLock::new();
+
+/// Before a stack starts: a child that begins anew may have an environment that was emptied (nginx's workers).
+pub fn remember() {
+    ASKED_FOR.get_or_init(|| {
+        let known = environment::OF_A_STACK.into_iter();
+        known
+            .filter_map(|name| Some((name, variable(name)?)))
+            .collect()
+    });
+}
+
+fn remembered(name: &str) -> Option<String> {
+    let asked = ASKED_FOR.get().filter(|_| has_begun_anew())?;
+    let asked = asked.iter().find(|(known, _)| *known == name);
+    asked.map(|(_, value)| value.clone())
+}
+
 /// An environment variable; read without the standard library's lock, which a forked child may find held.
 pub fn variable(name: &str) -> Option<String> {
-    let name = CString::new(name).ok()?;
+    let said = CString::new(name).ok()?;
     // SAFETY: a C string; the program may change its environment at its own risk, as ever.
-    let value = unsafe { libc::getenv(name.as_ptr()) };
+    let value = unsafe { libc::getenv(said.as_ptr()) };
     if value.is_null() {
-        return None;
+        return remembered(name);
     }
     // SAFETY: getenv returns a C string.
     let value = unsafe { CStr::from_ptr(value) };

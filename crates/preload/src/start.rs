@@ -70,6 +70,7 @@ pub fn start_again() {
 }
 
 fn start() -> io::Result<Net> {
+    process::remember();
     notices::tell_events()?;
     let net = match driver::driver() {
         Some(driver) => (driver.start)()?,

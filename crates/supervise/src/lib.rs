@@ -30,7 +30,7 @@ use std::{
 };
 
 use libc::pollfd;
-use netchan::{Net, environment::Kernels, own::Own};
+use netchan::{Net, environment::Kernels};
 use rustix::{
     io::Errno,
     process::{
@@ -57,44 +57,75 @@ const DRAIN: Duration = Duration::from_secs(2);
 pub fn run(
     net: &Net,
     kernels: Kernels,
-    mut command: Command,
+    command: Command,
     prepare: impl FnOnce() -> io::Result<()> + Send + 'static,
     started: impl FnOnce(Program),
 ) -> io::Result<ExitStatus> {
+    // The filter is for the thread that starts it, and so for what it starts.
+    let listens = || {
+        prepare()?;
+        set_no_new_privs(true)?;
+        sys::listen(&mut filter::program())
+    };
+    let (listener, program, starter) = start(command, listens)?;
+    let mut desk = Desk::new(net.clone(), kernels, listener)?;
+    started(program);
+    serve(&mut desk)?;
+    drop(desk);
+    net.drain(DRAIN);
+    end_of(starter)
+}
+
+/// Runs a program, and waits for the end of it and of all that it has started. Their calls are the kernel's. `prepare` and `started` as of [`run`].
+///
+/// # Errors
+/// What `prepare` says; the kernel's, where the program cannot be started.
+pub fn attend(
+    command: Command,
+    prepare: impl FnOnce() -> io::Result<()> + Send + 'static,
+    started: impl FnOnce(Program),
+) -> io::Result<ExitStatus> {
+    let ((), program, starter) = start(command, prepare)?;
+    started(program);
+    end_of(starter)
+}
+
+/// The thread that starts a program, and waits for it. `None`: it was not started.
+type Starter = thread::JoinHandle<Option<io::Result<ExitStatus>>>;
+
+/// Starts a program by a thread of its own, which `prepare` changes.
+fn start<T: Send + 'static>(
+    mut command: Command,
+    prepare: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<(T, Program, Starter)> {
     set_child_subreaper(Some(getpid()))?;
-    let (told, hears) = mpsc::channel::<io::Result<(Own, OwnedFd)>>();
+    let (told, hears) = mpsc::channel::<io::Result<(T, OwnedFd)>>();
     let starter = thread::Builder::new().name("netchan-program".into());
-    // A thread of its own: the filter is for it, and what it starts.
-    let program = starter.spawn(move || {
-        let begun = prepare()
-            .and_then(|()| Ok(set_no_new_privs(true)?))
-            .and_then(|()| sys::listen(&mut filter::program()))
-            .and_then(|listener| {
-                let child = command.spawn()?;
-                let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
-                Ok((listener, process, child))
-            });
-        let (listener, process, mut child) = match begun {
+    let starter = starter.spawn(move || {
+        let begun = prepare().and_then(|prepared| {
+            let child = command.spawn()?;
+            let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+            Ok((prepared, process, child))
+        });
+        let (prepared, process, mut child) = match begun {
             Ok(begun) => begun,
             Err(error) => {
                 let _ = told.send(Err(error)); // it waits for that
                 return None;
             }
         };
-        let _ = told.send(Ok((listener, process))); // it waits for that
+        let _ = told.send(Ok((prepared, process))); // it waits for that
         let ended = child.wait();
         // What it left in the background is this process's child by now.
         while !matches!(wait(WaitOptions::empty()), Err(Errno::CHILD)) {}
         Some(ended)
     })?;
+    let (prepared, process) = hears.recv().map_err(io::Error::other)??;
+    Ok((prepared, Program { process }, starter))
+}
 
-    let (listener, process) = hears.recv().map_err(io::Error::other)??;
-    let mut desk = Desk::new(net.clone(), kernels, listener)?;
-    started(Program { process });
-    serve(&mut desk)?;
-    drop(desk);
-    net.drain(DRAIN);
-    let ended = program.join().ok().flatten();
+fn end_of(starter: Starter) -> io::Result<ExitStatus> {
+    let ended = starter.join().ok().flatten();
     ended.unwrap_or_else(|| Err(io::ErrorKind::Other.into()))
 }
 

@@ -21,6 +21,7 @@ use rustix::{
         sockopt::{socket_acceptconn, socket_peercred},
     },
     process::umask,
+    rand::{GetRandomFlags, getrandom},
 };
 
 use crate::failure::{Failure, at, failed};
@@ -155,6 +156,23 @@ fn make_directory(path: &Path, for_all: bool, usual: bool) -> io::Result<()> {
         true => Ok(()),
         false => fs::set_permissions(directory, Permissions::from_mode(mode)),
     }
+}
+
+/// A place for a socket whose name only its users are told: with that any user may connect, and no other user sees it.
+pub fn unlisted() -> Result<PathBuf, Failure> {
+    let mut name = [0; 16];
+    let filled = getrandom(&mut name, GetRandomFlags::empty());
+    if filled.map_err(at("random numbers"))? < name.len() {
+        return Err(failed("the system has too few random numbers"));
+    }
+    let name = format!("{:032x}", u128::from_ne_bytes(name));
+    let directory = env::temp_dir().join(format!("netchan-run-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&directory); // an earlier process had our number
+    let made = fs::DirBuilder::new().mode(0o711).create(&directory);
+    made.map_err(at(directory.display()))?;
+    let searched = fs::set_permissions(&directory, Permissions::from_mode(0o711)); // a umask may have taken something away
+    searched.map_err(at(directory.display()))?;
+    Ok(directory.join(name))
 }
 
 /// Listens at `path`. What a client may do is decided by its credentials; without `for_all` no other user connects.
@@ -377,6 +395,20 @@ pub(super) mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
         let long = place.0.join("x".repeat(200));
         assert!(why(listen_at(&long, false)).contains("too long"));
+    }
+
+    #[test]
+    fn an_unlisted_socket_is_found_by_its_name_alone() {
+        let path = unlisted().unwrap();
+        let directory = path.parent().unwrap();
+        assert_eq!(mode(directory), 0o711);
+        let listening = listen_at(&path, true).unwrap();
+        assert_eq!(mode(&path), 0o666);
+        assert!(path.file_name().is_some_and(|name| name.len() == 32));
+        drop(listening);
+        let next = unlisted().unwrap();
+        assert_ne!(path, next);
+        fs::remove_dir_all(directory).unwrap();
     }
 
     #[test]

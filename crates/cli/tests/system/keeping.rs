@@ -133,7 +133,7 @@ END\n\
 }
 
 /// A daemon, and `netchan run` on it as `$ON`; `run` is what happens there. `reached` is python's for a connection that is tried until it is there.
-fn on_daemon(name: &str, files: &str, run: &str) -> Option<String> {
+pub fn on_daemon(name: &str, files: &str, run: &str) -> Option<String> {
     let reached = "cat > reached.py <<'END'\n\
 import socket, time\n\
 def reached(port):\n  \

@@ -1,0 +1,224 @@
+//! Forked children on a daemon that make sockets of their own: each has a lease, beside what it has of its parent's.
+
+use std::process::Command;
+
+use super::{
+    handed::{says, script},
+    keeping::on_daemon,
+    skipped_here,
+};
+
+/// What children ask of the kernel's echo server, each way.
+const ASK: &str = "\
+cat > asking.py <<'END'\n\
+import encodings.idna, os, select, socket, sys\n\
+def ask():\n  \
+  s = socket.create_connection(('10.7.8.1', 7), 20); own = s.getsockname()[0]; s.sendall(b'hello'); return own, s.recv(9)\n\
+def watch():\n  \
+  e = select.epoll(); s = socket.socket(); s.setblocking(False); e.register(s, select.EPOLLOUT | select.EPOLLET)\n  \
+  try: s.connect(('10.7.8.1', 7))\n  \
+  except BlockingIOError: pass\n  \
+  while not e.poll(20)[0][1] & select.EPOLLOUT: pass\n  \
+  s.send(b'watched'); e.modify(s, select.EPOLLIN)\n  \
+  while not e.poll(20)[0][1] & select.EPOLLIN: pass\n  \
+  return s.getsockname()[0], s.recv(9), s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)\n\
+def say(*what): print(*what, file=sys.stderr, flush=True)\n\
+END\n";
+
+/// A child connects, watches, listens and has datagrams by a lease of its own; what it inherited is its parent's, used or not; and so it is with its own child.
+#[test]
+fn a_child_has_a_lease_of_its_own() {
+    let output = on_daemon(
+        "children-lease",
+        &format!(
+            "{ASK}cat > server.py <<'END'\n\
+import os, socket, sys\n\
+from asking import ask, say, watch\n\
+def answer(l, text):\n  \
+  s, _ = l.accept(); s.sendall(text); s.close()\n\
+def echo(u, text):\n  \
+  data, peer = u.recvfrom(9); u.sendto(text + data, peer)\n\
+l = socket.create_server(('0.0.0.0', 8)); kept, _ = l.accept(); unused = socket.create_connection(('10.7.8.1', 7), 20)\n\
+u = socket.socket(type=socket.SOCK_DGRAM); u.bind(('0.0.0.0', 9))\n\
+if os.fork() == 0:\n  \
+  say('child', *ask(), *watch(), unused.getsockname()[0])\n  \
+  own = socket.create_server(('0.0.0.0', 10)); d = socket.socket(type=socket.SOCK_DGRAM); d.bind(('0.0.0.0', 11))\n  \
+  kept.sendall(b'child ' + kept.recv(9)); answer(l, b'child'); echo(u, b'parents '); echo(d, b'own ')\n  \
+  if os.fork() == 0:\n    \
+    say('grandchild', *ask(), *watch()); answer(own, b'grandchild'); answer(l, b'grandchild')\n    \
+    s, _ = own.accept(); s.sendall(b'x' * 3000000); os._exit(0)\n  \
+  os.wait(); answer(own, b'child'); s, _ = own.accept(); s.sendall(b'y' * 3000000); os._exit(0)\n\
+os.wait(); unused.sendall(b'unused'); say('parent', *ask(), unused.recv(9)); answer(l, b'parent')\n\
+END\n\
+         cat > client.py <<'END'\n\
+import socket, sys\n\
+from reached import reached\n\
+def all(s):\n  \
+  n = 0\n  \
+  while data := s.recv(1 << 16): n += len(data)\n  \
+  return n\n\
+kept = reached(8); kept.sendall(b'text'); print(kept.recv(99), reached(8).recv(99))\n\
+u = socket.socket(type=socket.SOCK_DGRAM); u.settimeout(20)\n\
+for port in 9, 11: u.sendto(b'text', ('10.7.8.2', port)); print(u.recv(99))\n\
+print(reached(10).recv(99), reached(8).recv(99)); last = reached(10); sys.stdin.readline(); print(all(last), reached(10).recv(99), all(reached(10)))\n\
+print(reached(8).recv(99))\n\
+END\n"
+        ),
+        "mkfifo go; $ON python3 server.py 2> said & S=$!\n\
+         python3 client.py < go > answers & C=$!\n\
+         exec 5> go; await leases 3 && echo three leases; echo >&5\n\
+         wait $C; wait $S; echo ended: $?; cat said answers; await leases 0 && echo no lease is left; cat log",
+    );
+    says(
+        output,
+        &[
+            "child 10.7.8.2 b'hello' 10.7.8.2 b'watched' 0 10.7.8.2",
+            "grandchild 10.7.8.2 b'hello' 10.7.8.2 b'watched' 0",
+            "parent 10.7.8.2 b'hello' b'unused'",
+            "b'child text' b'child'",
+            "b'parents text'",
+            "b'own text'",
+            "b'grandchild' b'grandchild'",
+            "3000000 b'child' 3000000",
+            "b'parent'",
+            "three leases",
+            "ended: 0",
+            "no lease is left",
+        ],
+    );
+}
+
+/// The workers of servers that ask others: to these they come from netchan's address.
+fn proxy(name: &str, server: &str, config: &str) {
+    if Command::new(server).arg("-v").output().is_err() {
+        return skipped_here(&format!("no {server}"));
+    }
+    let run = match server {
+        "nginx" => "nginx -p $PWD -c proxy.cfg -g 'daemon off;'",
+        _ => "haproxy -W -f proxy.cfg",
+    };
+    let output = on_daemon(
+        name,
+        &format!(
+            "cat > backend.py <<'END'\n\
+import http.server\n\
+class Handler(http.server.BaseHTTPRequestHandler):\n  \
+  def do_GET(self): self.send_response(200); self.end_headers(); self.wfile.write(b'asked by ' + self.client_address[0].encode())\n\
+http.server.ThreadingHTTPServer(('10.7.8.1', 81), Handler).serve_forever()\n\
+END\n\
+             cat > proxy.cfg <<'END'\n{config}END\n"
+        ),
+        &format!(
+            "python3 backend.py 2> backend.log & B=$!\n\
+             await curl -sf --max-time 2 http://10.7.8.1:81/ > first\n\
+             $ON {run} 2> proxy.log & S=$!\n\
+             await curl -sf --max-time 2 http://10.7.8.2:8/\n\
+             for i in $(seq 20); do curl -s --max-time 5 http://10.7.8.2:8/; echo; done | sort | uniq -c\n\
+             kill $S; wait $S; echo ended: $?; kill $B; cat proxy.log log"
+        ),
+    );
+    says(output, &["20 asked by 10.7.8.2", "ended: 0"]);
+}
+
+#[test]
+fn nginxs_workers_ask_by_their_own() {
+    proxy(
+        "children-nginx",
+        "nginx",
+        "worker_processes 2; error_log stderr; pid nginx.pid;\n\
+events {}\n\
+http { access_log off; client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;\n\
+server { listen 8; location / { proxy_pass http://10.7.8.1:81; } } }\n",
+    );
+}
+
+#[test]
+fn haproxys_worker_asks_by_its_own() {
+    proxy(
+        "children-haproxy",
+        "haproxy",
+        "defaults\n mode http\n timeout connect 2s\n timeout client 2s\n timeout server 2s\n\
+frontend f\n bind 0.0.0.0:8\n default_backend b\n\
+backend b\n server s 10.7.8.1:81\n",
+    );
+}
+
+/// A child that cannot reach the daemon any more says so, and has the kernel's stack as before.
+#[test]
+fn a_child_without_a_lease_says_so() {
+    let output = on_daemon(
+        "children-without",
+        &format!(
+            "{ASK}cat > server.py <<'END'\n\
+import os, socket, sys\n\
+from asking import ask, say\n\
+l = socket.create_server(('0.0.0.0', 8))\n\
+if os.fork() == 0:\n  \
+  os.mkdir('empty'); os.chroot('empty'); say('child', *ask(), *ask()); s, _ = l.accept(); s.sendall(b'accepted'); os._exit(0)\n\
+os.wait(); say('parent', *ask())\n\
+END\n"
+        ),
+        "$ON python3 server.py 2> said & S=$!\n\
+         python3 -c 'from reached import reached; print(reached(8).recv(99))'; wait $S; echo ended: $?; cat said log; echo times: $(grep -c 'has no lease' said)",
+    );
+    says(
+        output,
+        &[
+            "has no lease, and uses the kernel's stack",
+            "child 10.7.8.1 b'hello' 10.7.8.1 b'hello'",
+            "parent 10.7.8.2 b'hello'",
+            "b'accepted'",
+            "ended: 0",
+            "times: 1",
+        ],
+    );
+}
+
+/// Without a daemon: the run lends its links itself, to the program, to what it forks and to what it starts, and ends with the last of them, as the program has
+/// ended.
+#[test]
+fn a_shared_run_lends_its_links() {
+    let output = script(
+        "children-shared",
+        &format!(
+            "{ASK}cat > server.py <<'END'\n\
+import os, signal, socket, subprocess, sys, time\n\
+from asking import ask, say, watch\n\
+l = socket.create_server(('0.0.0.0', 8))\n\
+started = subprocess.Popen([sys.executable, '-c', 'import socket; from asking import *; l = socket.create_server((\"0.0.0.0\", 10)); say(\"started\", *ask()); l.accept()[0].sendall(b\"started\")'])\n\
+if os.fork() == 0:\n  \
+  say('child', *ask(), *watch()); l.accept()[0].sendall(b'child'); time.sleep(1); say('last', *ask()); os._exit(3)\n\
+say('parent', *ask()); started.wait(); say('waits'); signal.pause()\n\
+END\n\
+             cat > client.py <<'END'\n\
+import socket, time\n\
+def reached(port):\n  \
+  for n in range(400):\n    \
+    try: return socket.create_connection(('10.7.8.2', port), 20)\n    \
+    except OSError: time.sleep(0.05)\n\
+print(reached(10).recv(9), reached(8).recv(9))\n\
+END\n\
+             ip link set nc8 down; ip tuntap del dev nc8 mode tap\n\
+             TMPDIR=$PWD $netchan run --shared --link tap:nc8,peer=10.7.8.1/24 --address 10.7.8.2/24 -- python3 server.py 2> said & S=$!\n\
+             python3 client.py; await grep -q waits said; $netchan show leases | grep -c 'python3 (pid\\|server.py'; kill $S; wait $S; echo ended: $?; cat said\n\
+             ls | grep -c netchan-run\n\
+             $netchan run --shared --link tap:nc8 --address 10.7.8.2/24 -- python3 -c 'import sys; sys.exit(7)'; echo exit: $?\n\
+             chmod 755 .; $netchan run --shared --link tap:nc8,peer=10.7.8.1/24 --address 10.7.8.2/24 --user nobody --sandbox -- /usr/bin/python3 ask.py ask\n\
+             $netchan run --shared --loopback -- true; echo alone: $?"
+        ),
+    );
+    says(
+        output,
+        &[
+            "b'started' b'child'",
+            "started 10.7.8.2 b'hello'",
+            "child 10.7.8.2 b'hello' 10.7.8.2 b'watched' 0",
+            "parent 10.7.8.2 b'hello'",
+            "last 10.7.8.2 b'hello'",
+            "ended: 143",
+            "exit: 7",
+            "uid 65534 from 10.7.8.2 b'hello'",
+            "--shared is about links",
+        ],
+    );
+}
