@@ -80,8 +80,9 @@ const TAG_SHIFT: u32 = 32;
 /// A name that no other socket of this process has. Its upper half tells processes apart: sockets go to other ones with their names.
 fn next() -> u64 {
     if NEXT.load(Relaxed) == 0 {
-        let tag = sys::monotonic().as_nanos() as u64 & u64::from(u32::MAX);
-        let first = tag.max(1) << TAG_SHIFT;
+        // What the shift leaves of it: processes that begin within four seconds of each other have others.
+        let drawn = u64::try_from(sys::monotonic().as_nanos()).unwrap_or(1);
+        let first = (drawn << TAG_SHIFT).max(1 << TAG_SHIFT);
         let _ = NEXT.compare_exchange(0, first, Relaxed, Relaxed); // another thread was first
     }
     NEXT.fetch_add(1, Relaxed) // only has to differ

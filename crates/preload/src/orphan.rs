@@ -55,10 +55,11 @@ pub fn say_listens_nowhere(fd: RawFd) {
 
 /// In a forked child, which would use `fd`: lets the parent know.
 fn tell_parent(fd: RawFd) {
-    if let Some(handle) = SOCKETS.get(fd) {
-        if handle.socket.get().is_some() {
-            handle.name.tell();
-        }
+    if let Some(handle) = SOCKETS
+        .get(fd)
+        .filter(|handle| handle.socket.get().is_some())
+    {
+        handle.name.tell();
     }
 }
 
