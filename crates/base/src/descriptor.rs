@@ -19,13 +19,16 @@ pub const WANTS_BUFFERS: u32 = 1 << 1;
 /// It is a frame with its Ethernet header, not an IP packet. Where frames cross at all ([`Bounds::frames`]), either side may say so: the reader looks
 /// at it as at what it says it is.
 pub const FRAME: u32 = 1 << 2;
+/// It is for many. From the far side: members on the owner's host are to have copies (IP_MULTICAST_LOOP), a wish; from the owner: its frame was for a group of
+/// stations. Of frames that cross as such it says nothing.
+pub const TO_MANY: u32 = 1 << 3;
 /// The owner has verified the packet's checksums. Only the owner may say so: a descriptor of the far side with it is refused.
 pub const CHECKSUM_VERIFIED: u32 = 1 << 8;
 
 /// What the far side may say.
 const HINTS: u32 = MORE_FOLLOWS | WANTS_BUFFERS;
 /// What it says of the packet.
-const FORMS: u32 = FRAME;
+const FORMS: u32 = FRAME | TO_MANY;
 /// What is believed of the owner alone.
 const TRUSTED: u32 = CHECKSUM_VERIFIED;
 
@@ -60,7 +63,7 @@ pub struct Descriptor {
     pub length: u32,
     /// The link it came by, or is to go by.
     pub link: u32,
-    /// [`MORE_FOLLOWS`], [`WANTS_BUFFERS`], [`FRAME`], [`CHECKSUM_VERIFIED`].
+    /// [`MORE_FOLLOWS`], [`WANTS_BUFFERS`], [`FRAME`], [`TO_MANY`], [`CHECKSUM_VERIFIED`].
     pub flags: u32,
     /// As [`Meta::segment`](crate::packet::Meta::segment): most bytes of payload in each packet that the link has to cut this one into. 0: none.
     pub segment: u16,

@@ -208,6 +208,11 @@ pub const LEASE_LOOK: usize = 512;
 pub const LEASE_CLOSED_FLOWS: usize = 1_024;
 /// Datagrams whose first fragment a lease has sent and whose others may follow.
 pub const LEASE_FRAGMENTED: usize = 8;
+/// Groups that the sockets of a lease are in: an eighth of what an interface has room for, so that one application does not use up that of the others.
+pub const LEASE_GROUPS: usize = 512;
+/// Members of a group, sockets and leases, whose filters are put together; of more, all sources are let in, and each member's own filter still holds. With the
+/// longest lists that leases have it is some 256 × 128 looks into a list, while the link waits.
+pub const GROUP_MERGED: usize = 256;
 
 /// Taps of a stack.
 pub const TAPS: usize = 16;

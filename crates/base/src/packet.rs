@@ -86,7 +86,8 @@ pub struct Meta {
     pub handed: u16,
     /// The interface it leaves by, or came in by.
     pub interface: u8,
-    /// Its frame went to a link-layer group, from `steer`.
+    /// Its frame went to a link-layer group, from `steer`. Of a packet on its way out: it is the copy for members on this host; of a lease's: its lender is to make such
+    /// copies.
     pub to_group: Flag,
     /// Put together from fragments.
     pub reassembled: Flag,

@@ -22,7 +22,7 @@ use clap::builder::PossibleValuesParser;
 use netchan::{
     Lent, Net, PairEnd, Regime,
     config::Config,
-    link::lease::{Binding, FILES, PortRange, Reuse, Terms},
+    link::lease::{Binding, FILES, Membership, PortRange, Reuse, Terms},
 };
 use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
@@ -373,6 +373,14 @@ impl Lease for Lent {
 
     fn has_loopback(&self) -> bool {
         Self::has_loopback(self)
+    }
+
+    fn join(&self, membership: &Membership) -> Result<(), i32> {
+        Self::join(self, membership)
+    }
+
+    fn leave(&self, membership: &Membership) {
+        Self::leave(self, membership);
     }
 
     fn more_ports(&self) -> Result<Vec<PortRange>, i32> {

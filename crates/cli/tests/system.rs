@@ -26,6 +26,8 @@ mod datagrams;
 mod forking;
 #[path = "system/frames.rs"]
 mod frames;
+#[path = "system/groups.rs"]
+mod groups;
 #[path = "system/handed.rs"]
 mod handed;
 #[path = "system/keeping.rs"]

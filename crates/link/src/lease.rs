@@ -9,24 +9,28 @@
 
 mod client;
 mod device;
+mod groups;
 mod holding;
 mod pipes;
 mod terms;
 #[cfg(test)]
 mod tests;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 pub use client::{Client, default_path};
 pub use device::{LENDER, LeasedLink, Options};
 pub use holding::{Holding, covers};
 pub use pipes::{Pipe, PipeTable, Stream};
 pub use terms::{
-    Answer, Binding, Cutting, FILES, FLOWS_MAX, MESSAGE_MAX, News, PEER_FILES, PeerPorts,
-    PeerTerms, PortRange, Request, Reuse, Terms, Transport, VERSION, Wish,
+    Answer, Binding, Cutting, FILES, FLOWS_MAX, MESSAGE_MAX, Membership, News, PEER_FILES,
+    PeerPorts, PeerTerms, PortRange, Request, Reuse, SOURCES_MAX, Terms, Transport, VERSION, Wish,
 };
 
-use proto::ip::address::Address;
+use proto::{ip::address::Address, membership::Filter};
 
 /// What was lent with a link.
 pub trait Lease: Send + Sync {
@@ -86,6 +90,18 @@ pub trait Lease: Send + Sync {
     /// # Errors
     /// EADDRNOTAVAIL: there are no more; ENETDOWN.
     fn more_ports(&self) -> Result<(), i32>;
+
+    /// A socket, by its number, hears this of a group from now on: asks for what all of the lease's sockets hear together. Waits as [`bind`](Self::bind) does.
+    ///
+    /// # Errors
+    /// An errno, and nothing has changed. ENOBUFS: it is in too many; ENETDOWN.
+    fn join_group(&self, socket: u64, group: IpAddr, filter: &Filter) -> Result<(), i32>;
+
+    /// A socket hears nothing of a group any more. Does not wait. False: the lender has to be told later ([`settle_groups`](Self::settle_groups)).
+    fn leave_group(&self, socket: u64, group: IpAddr) -> bool;
+
+    /// Tells the lender of groups that were left while it had too much to read. False: it still has.
+    fn settle_groups(&self) -> bool;
 
     /// Where its connections get pipes to other leases.
     fn pipes(&self) -> Arc<PipeTable>;

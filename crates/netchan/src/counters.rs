@@ -216,6 +216,8 @@ counters! {
     DropPacketChannelBuffers = "drop_packet_channel_buffers",
     /// Drop: a packet for an application with a lease that has left no buffer for it.
     DropLeaseFull = "drop_lease_full",
+    /// Drop: a copy of what an application with a lease sent to a group, for members on this host, while too many of its packets are on their way.
+    DropLeaseCopy = "drop_lease_copy",
     /// Drop: the shard's channel from the link is full.
     DropChannelFull = "drop_channel_full",
     /// Drop: another thread holds the shard, and the link's part of its backlog is full.

@@ -254,12 +254,16 @@ fn neighbors(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
 /// The leases: what each has, and what the lender has counted of it. What goes past the lender by short cuts it does not count.
 fn leases(stack: &Stack) -> Vec<Value> {
     let row = |lease: &Arc<LeaseCore>| {
-        let ports = lease.ports.lock().to_string();
+        let (ports, groups) = {
+            let ports = lease.ports.lock();
+            (ports.to_string(), ports.groups.len())
+        };
         json!({
             "number": lease.number,
             "holder": lease.holder,
             "link": stack.control.host.network().interfaces[lease.link].device(),
             "ports": ports,
+            "groups": groups,
             "packets_in": lease.packets_in.read(),
             "packets_out": lease.packets_out.read(),
             "drops": lease.drops.read(),

@@ -3,8 +3,8 @@
 use percore::slab::{BufferName, LendingSlab, SharedLayout};
 
 use super::{
-    BadDescriptor, Bounds, CHECKSUM_VERIFIED, Descriptor, FRAME, HINTS, MORE_FOLLOWS, Return,
-    Writer,
+    BadDescriptor, Bounds, CHECKSUM_VERIFIED, Descriptor, FORMS, FRAME, HINTS, MORE_FOLLOWS,
+    Return, Writer,
 };
 
 fn bounds() -> Bounds {
@@ -61,7 +61,7 @@ fn each_field_has_bounds() {
         (|d| d.length = 0, BadDescriptor::Empty),
         (|d| d.link = 3, BadDescriptor::NoSuchLink),
         (|d| d.link = u32::MAX, BadDescriptor::NoSuchLink),
-        (|d| d.flags = 8, BadDescriptor::UnknownFlag),
+        (|d| d.flags = 16, BadDescriptor::UnknownFlag),
         (|d| d.flags = 1 << 31, BadDescriptor::UnknownFlag),
         (|d| d.flags = FRAME, BadDescriptor::Segment),
     ];
@@ -185,7 +185,7 @@ fn nonsense_is_refused_or_harmless() {
             Ok(descriptor) => {
                 read += 1;
                 assert_eq!(descriptor.encode(), bytes);
-                assert_eq!(descriptor.flags & !(HINTS | FRAME), 0);
+                assert_eq!(descriptor.flags & !(HINTS | FORMS), 0);
                 assert!(descriptor.flags & FRAME == 0 || descriptor.segment == 0);
                 let is_lent = lent.contains(&descriptor.name);
                 let (offset, length) = (descriptor.offset as usize, descriptor.length as usize);

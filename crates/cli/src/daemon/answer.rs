@@ -433,7 +433,10 @@ impl<L: Lender> Server<L> {
         let peek = RecvFlags::DONTWAIT | RecvFlags::PEEK;
         let (read, _) = recv(socket, &mut self.message[..], peek).ok()?;
         let request = serde_json::from_slice(self.message.get(..read)?).ok()?;
-        if !matches!(request, Request::Close(..) | Request::Return(_)) {
+        if !matches!(
+            request,
+            Request::Close(..) | Request::Return(_) | Request::Drop(_)
+        ) {
             return None;
         }
         recv(socket, &mut self.message[..], RecvFlags::DONTWAIT).ok()?;

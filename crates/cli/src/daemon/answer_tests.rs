@@ -17,7 +17,9 @@ use std::{
 use netchan::{
     PairEnd,
     config::LeaseConfig,
-    link::lease::{Answer, Binding, FILES, PortRange, Request, Reuse, Terms, Transport, VERSION},
+    link::lease::{
+        Answer, Binding, FILES, Membership, PortRange, Request, Reuse, Terms, Transport, VERSION,
+    },
 };
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, SendAncillaryBuffer,
@@ -185,6 +187,12 @@ impl Lease for Part {
     fn has_loopback(&self) -> bool {
         self.loopback.get()
     }
+
+    fn join(&self, membership: &Membership) -> Result<(), i32> {
+        membership.filter().map(drop)
+    }
+
+    fn leave(&self, _: &Membership) {}
 
     fn more_ports(&self) -> Result<Vec<PortRange>, i32> {
         Ok(vec![PortRange(41_000, 41_999)])
@@ -585,6 +593,37 @@ fn there_are_as_many_connections_as_there_may_be() {
     for client in &clients {
         assert_eq!(scene.ask(client, &bind(8080)), Some(Answer::Done));
     }
+}
+
+/// Any user may join groups, as with a kernel. Leaving is not answered, whatever it says; what is no request at all ends the lease.
+#[test]
+fn groups_are_joined_and_left() {
+    let mut scene = Scene::new("groups", Limits::default());
+    let client = scene.attached(1000);
+    let of = |group: &str, excludes| Membership {
+        group: group.parse().unwrap(),
+        excludes,
+        sources: Vec::new(),
+    };
+    let join =
+        |scene: &mut Scene, group| errno(scene.ask(&client, &Request::Join(of(group, true))));
+    assert_eq!(join(&mut scene, "239.1.2.3"), 0);
+    assert_eq!(join(&mut scene, "ff02::fb"), 0);
+    assert_eq!(join(&mut scene, "10.77.0.2"), libc::EINVAL);
+    for group in ["239.1.2.3", "10.77.0.2"] {
+        let request = serde_json::to_vec(&Request::Drop(of(group, false))).unwrap();
+        client.say(&request).unwrap();
+        assert!(scene.turn().is_continue());
+    }
+    assert_eq!(
+        join(&mut scene, "239.1.2.4"),
+        0,
+        "the next answer is its own"
+    );
+    let nonsense = br#"{"join":{"group":"239.1.2.3","excludes":true,"sources":[],"link":1}}"#;
+    client.say(nonsense).unwrap();
+    let _ = scene.turn();
+    assert!(scene.comes_to((0, 0)));
 }
 
 #[test]

@@ -10,7 +10,9 @@ use std::{
 
 use netchan::{
     PacketProtocol, PairEnd,
-    link::lease::{Answer, Binding, FILES, MESSAGE_MAX, PortRange, Request, Reuse, Terms, VERSION},
+    link::lease::{
+        Answer, Binding, FILES, MESSAGE_MAX, Membership, PortRange, Request, Reuse, Terms, VERSION,
+    },
 };
 use rustix::{
     io::Errno,
@@ -68,6 +70,10 @@ pub trait Lease: Send {
     fn share_loopback(&self) -> Result<(), i32>;
     /// Whether it shares them.
     fn has_loopback(&self) -> bool;
+    /// What its application hears of a group; an errno.
+    fn join(&self, membership: &Membership) -> Result<(), i32>;
+    /// The same where it hears less.
+    fn leave(&self, membership: &Membership);
     /// More ports for sockets that name none; an errno.
     fn more_ports(&self) -> Result<Vec<PortRange>, i32>;
     /// Its number; never another one's.
@@ -225,6 +231,11 @@ pub fn answer<L: Lender>(
             done(lease.frames(*kind))?
         }
         Request::Loopback => done(lease.share_loopback())?,
+        Request::Join(membership) => done(lease.join(membership))?,
+        Request::Drop(membership) => {
+            lease.leave(membership);
+            return Ok(None);
+        }
         Request::MorePorts => {
             let more = lease.more_ports();
             let more = more.map_err(|errno| Refusal::system(Kind::Port, errno))?;

@@ -23,7 +23,7 @@ use percore::{
     own::Own,
     witness,
 };
-use proto::ip::address::Address;
+use proto::{ip::address::Address, membership::Filter};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -36,9 +36,10 @@ use rustix::{
 
 use super::{
     Lease, PipeTable,
+    groups::Groups,
     terms::{
-        Answer, Binding, FILES, FLOWS_MAX, LIST_MAX, MESSAGE_MAX, PortRange, Request, Reuse, Terms,
-        VERSION,
+        Answer, Binding, FILES, FLOWS_MAX, LIST_MAX, MESSAGE_MAX, Membership, PortRange, Request,
+        Reuse, Terms, VERSION,
     },
 };
 
@@ -384,6 +385,7 @@ struct Granted {
     /// What is its own until it ends.
     for_good: HashSet<Request>,
     ports: HashMap<Binding, Granting>,
+    groups: Groups,
 }
 
 /// A port that was granted.
@@ -453,6 +455,21 @@ impl Leased {
             granted: mutex(&locks::LEASE, Granted::default()),
             pipes: PipeTable::new(),
         }
+    }
+
+    /// Tells the lender what it does not know yet. False: it has too much to read.
+    fn tell_groups(
+        &self,
+        groups: &mut Groups,
+        untold: impl IntoIterator<Item = Membership>,
+    ) -> bool {
+        untold.into_iter().all(|membership| {
+            let is_told = self.client.tell(&Request::Drop(membership.clone()));
+            if is_told {
+                groups.told(membership);
+            }
+            is_told
+        })
     }
 
     /// Asks for what is the lease's until it ends.
@@ -611,6 +628,36 @@ impl Lease for Leased {
         } else {
             Err(libc::EADDRNOTAVAIL)
         }
+    }
+
+    fn join_group(&self, socket: u64, group: IpAddr, filter: &Filter) -> Result<(), i32> {
+        let groups = &mut self.granted.lock().groups;
+        let before = groups.of(socket, group);
+        let Some(membership) = groups.set(socket, group, filter) else {
+            return Ok(());
+        };
+        match self.client.ask(&Request::Join(membership.clone())) {
+            Ok(Answer::Done) => {
+                groups.told(membership);
+                Ok(())
+            }
+            answer => {
+                groups.set(socket, group, &before);
+                Err(refusal(answer))
+            }
+        }
+    }
+
+    fn leave_group(&self, socket: u64, group: IpAddr) -> bool {
+        let groups = &mut self.granted.lock().groups;
+        let left = groups.set(socket, group, &Filter::NO_SOURCE);
+        self.tell_groups(groups, left)
+    }
+
+    fn settle_groups(&self) -> bool {
+        let groups = &mut self.granted.lock().groups;
+        let untold = groups.untold();
+        self.tell_groups(groups, untold)
     }
 
     fn pipes(&self) -> Arc<PipeTable> {

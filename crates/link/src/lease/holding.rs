@@ -11,6 +11,8 @@ use super::terms::{Binding, PortRange, Transport};
 #[derive(Clone, Debug, Default)]
 pub struct Holding {
     bindings: HashSet<Binding>,
+    /// Ports of UDP that it has at groups, of IPv4 or of IPv6: a socket that is bound there sends from the host's own addresses.
+    at_groups: HashSet<(u16, bool)>,
     /// Of all protocols, at all addresses.
     ranges: Vec<PortRange>,
     /// It shares 127.0.0.0/8 and ::1.
@@ -21,11 +23,20 @@ impl Holding {
     /// It has a port from now on.
     pub fn bind(&mut self, binding: &Binding) {
         self.bindings.insert(*binding);
+        self.at_groups.extend(at_group(binding));
     }
 
     /// It has it no more.
     pub fn unbind(&mut self, binding: &Binding) {
         self.bindings.remove(binding);
+        if let Some(place) = at_group(binding)
+            && !self
+                .bindings
+                .iter()
+                .any(|other| at_group(other) == Some(place))
+        {
+            self.at_groups.remove(&place);
+        }
     }
 
     /// It has these ports.
@@ -59,7 +70,18 @@ impl Holding {
             let address = SocketAddr::new(ip, port);
             self.bindings.contains(&Binding { transport, address })
         };
-        is_bound(ip) || is_bound(wildcard(ip))
+        let is_at_group =
+            || transport == Transport::Udp && self.at_groups.contains(&(port, ip.is_ipv4()));
+        is_bound(ip) || is_bound(wildcard(ip)) || is_at_group()
+    }
+}
+
+/// The port and family of a binding of UDP at a group.
+const fn at_group(binding: &Binding) -> Option<(u16, bool)> {
+    let (ip, port) = (binding.address.ip(), binding.address.port());
+    match (binding.transport, ip.is_multicast()) {
+        (Transport::Udp, true) => Some((port, ip.is_ipv4())),
+        _ => None,
     }
 }
 
@@ -74,5 +96,42 @@ const fn wildcard(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn udp(address: &str) -> Binding {
+        Binding {
+            transport: Transport::Udp,
+            address: address.parse().unwrap(),
+        }
+    }
+
+    /// As on Linux: a socket that is bound to a group sends from its port, at an address of the host's.
+    #[test]
+    fn a_port_at_a_group_is_one_to_send_from() {
+        let mut holding = Holding::default();
+        let has = |holding: &Holding, transport, from: &str| {
+            holding.has(transport, from.parse().unwrap())
+        };
+        let (first, second) = (udp("239.0.0.1:5353"), udp("239.0.0.2:5353"));
+        holding.bind(&first);
+        holding.bind(&second);
+        for (transport, from, may) in [
+            (Transport::Udp, "10.0.0.2:5353", true),
+            (Transport::Udp, "10.0.0.2:5354", false),
+            (Transport::Tcp, "10.0.0.2:5353", false),
+            (Transport::Udp, "[fd00::2]:5353", false),
+            (Transport::Udp, "127.0.0.1:5353", false),
+        ] {
+            assert_eq!(has(&holding, transport, from), may, "{transport:?} {from}");
+        }
+        holding.unbind(&first);
+        assert!(has(&holding, Transport::Udp, "10.0.0.2:5353"));
+        holding.unbind(&second);
+        assert!(!has(&holding, Transport::Udp, "10.0.0.2:5353"));
     }
 }

@@ -6,20 +6,24 @@
 //! What is not waited for goes over a socket of its own, one of these files: there the application says which other lease it sends much to ([`Wish`]), and
 //! the lender tells of short cuts ([`News`]).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use percore::{
     edge::{EdgeLayout, Which},
     pipe::PipesLayout,
     slab::SharedLayout,
 };
-use proto::{ip::address::Address, wire::ethernet::MacAddr};
+use proto::{
+    ip::address::Address,
+    membership::{Filter, Mode},
+    wire::ethernet::MacAddr,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::Segmentation;
 
 /// The version of all of this.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Descriptors that come with [`Answer::Terms`] to [`Request::Attach`], in this order: the slab of packets to the application, that of packets from it,
 /// the edge's memory, the edge's socket, the socket of [`News`].
@@ -71,6 +75,71 @@ pub enum Request {
     Frames(u16),
     /// 127.0.0.0/8 and ::1, where [`Terms::loopback`] says that they are lent: the lease's ports are there, too, from now on. Answer: [`Answer::Done`].
     Loopback,
+    /// What the lease's sockets hear of a group from now on, all together. Answer: [`Answer::Done`].
+    Join(Membership),
+    /// The same where a socket has left it: less than before, or nothing. There is no answer.
+    Drop(Membership),
+}
+
+/// Most sources of one [`Membership`]: two of the longest lists that a socket has. A message holds more, however long the addresses are.
+pub const SOURCES_MAX: usize = 128;
+
+/// What is heard of a group on the lease's link (RFC 9776 §3.2, RFC 9777 §4.2).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Membership {
+    /// The group.
+    pub group: IpAddr,
+    /// Whether the sources are all that are not heard; else they are all that are. Without sources: of the first everything, of the other nothing.
+    pub excludes: bool,
+    /// At most [`SOURCES_MAX`], of the group's family.
+    pub sources: Vec<IpAddr>,
+}
+
+impl Membership {
+    /// In a filter's words. Where it has too many sources, more is heard than it says.
+    #[must_use]
+    pub fn of(group: IpAddr, filter: &Filter) -> Self {
+        let excludes = filter.mode() == Mode::Exclude;
+        let sources = filter.sources();
+        match (excludes, sources.len() > SOURCES_MAX) {
+            (false, true) => Self {
+                group,
+                excludes: true,
+                sources: Vec::new(),
+            },
+            _ => Self {
+                group,
+                excludes,
+                sources: sources.iter().copied().take(SOURCES_MAX).collect(),
+            },
+        }
+    }
+
+    /// Checks what was read: the filter.
+    ///
+    /// # Errors
+    /// EINVAL: no group, a source that no host has, or of the other family; ENOBUFS: more than [`SOURCES_MAX`] sources.
+    pub fn filter(&self) -> Result<Filter, i32> {
+        if !self.group.is_multicast() {
+            return Err(libc::EINVAL);
+        }
+        if self.sources.len() > SOURCES_MAX {
+            return Err(libc::ENOBUFS);
+        }
+        let mut filter = Filter::of(match self.excludes {
+            true => Mode::Exclude,
+            false => Mode::Include,
+        });
+        for &source in &self.sources {
+            let is_of_family = source.is_ipv4() == self.group.is_ipv4();
+            if !is_of_family || source.is_multicast() || source.is_unspecified() {
+                return Err(libc::EINVAL);
+            }
+            filter.add(source); // twice is once
+        }
+        Ok(filter)
+    }
 }
 
 /// Most connections in one [`Request::Close`]: a message holds more, however long their addresses are.

@@ -8,6 +8,7 @@
 
 use std::{
     fmt, io,
+    net::IpAddr,
     os::fd::{AsFd, BorrowedFd},
     sync::{
         Arc,
@@ -16,7 +17,8 @@ use std::{
 };
 
 use netchan_base::descriptor::{
-    BadDescriptor, Bounds, CHECKSUM_VERIFIED, Descriptor, FRAME, Return, WANTS_BUFFERS, Writer,
+    BadDescriptor, Bounds, CHECKSUM_VERIFIED, Descriptor, FRAME, Return, TO_MANY, WANTS_BUFFERS,
+    Writer,
 };
 use percore::{
     counter::Atomic,
@@ -43,7 +45,7 @@ use crate::{
         lease::{Binding, FILES, PortRange, Reuse, Transport},
     },
     locks,
-    packet::{HEADROOM, Packet},
+    packet::{Flag, HEADROOM, Packet},
 };
 
 /// An encoded [`Descriptor`].
@@ -127,6 +129,8 @@ pub struct LeasePorts {
     pub ranges: Vec<PortRange>,
     /// IP protocol numbers and EtherTypes of which it has all packets.
     pub protocols: Vec<PacketProtocol>,
+    /// Groups that it is in.
+    pub groups: Vec<IpAddr>,
 }
 
 /// A port that a lease asked for.
@@ -369,9 +373,12 @@ impl LeaseEnd {
         let length = u32::try_from(bytes.len()).ok()?;
         buffer.copy_in(0, bytes).ok()?;
         let name = self.slab.lend(buffer).ok()?;
+        let says = |flag, is_so: Flag| if is_so.get() { flag } else { 0 };
         let flags = match form {
-            Form::Ip if packet.meta.checksum_verified.get() => CHECKSUM_VERIFIED,
-            Form::Ip => 0,
+            Form::Ip => {
+                says(CHECKSUM_VERIFIED, packet.meta.checksum_verified)
+                    | says(TO_MANY, packet.meta.to_group)
+            }
             Form::Frame => FRAME,
         };
         let descriptor = Descriptor {
@@ -492,11 +499,24 @@ impl LeaseSource {
         }
         packet.set_len(length);
         packet.meta.segment = descriptor.segment;
+        packet.meta.to_group = (descriptor.flags & TO_MANY != 0).into();
         let form = match descriptor.flags & FRAME {
             0 => Form::Ip,
             _ => Form::Frame,
         };
         Ok((packet, form))
+    }
+
+    /// A copy of a packet of the application's, in memory that is bounded for each lease. `None`: it has none left.
+    pub fn copy_of(&mut self, packet: &Packet) -> Option<Packet> {
+        let mut copy = Packet::new(self.packets.alloc()?, HEADROOM);
+        copy.set_len(packet.len());
+        if copy.len() != packet.len() {
+            return None;
+        }
+        copy.bytes_mut().copy_from_slice(packet.bytes());
+        copy.meta = packet.meta;
+        Some(copy)
     }
 
     /// The application may write to the buffer again. It stays lent.

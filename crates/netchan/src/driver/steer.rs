@@ -46,6 +46,8 @@ pub enum Verdict {
     Packet(usize),
     /// To an application with a lease, by the number of its end ([`Steer::leases`]); starts at its IP header, too.
     Lease(usize),
+    /// To each lease that has its UDP port and is in its group, and to this process's own sockets; starts at its IP header, too.
+    Many,
     /// The same of a frame of an EtherType that the lease has; starts at its frame header.
     LeasedFrame(usize),
     /// To a packet channel of an EtherType; starts at its frame header. Its `meta` says where that ends.
@@ -213,6 +215,25 @@ impl Steer {
     #[cold]
     fn leased_end(&self, protocol: PacketProtocol) -> Option<usize> {
         self.leases.as_ref()?.find_protocol(protocol)
+    }
+
+    /// Where a flow's packet goes that may be a lease's. Apart, so that what lends nothing does not pay for it.
+    #[inline(never)]
+    fn lent(&self, key: &FlowKey, hash: u64, to: Destination) -> Option<Verdict> {
+        if to != Destination::Ours {
+            return Some(Verdict::Many); // UDP: TCP was refused before
+        }
+        self.lease_of(key, hash).map(Verdict::Lease)
+    }
+
+    /// Whether the lease that has a protocol is in the group that a packet of it is for, if it is for one.
+    #[cold]
+    fn is_for_lease(&self, host: &HostView, end: usize, checked: &Checked) -> bool {
+        let facts = &host.net.interfaces[usize::from(self.interface)];
+        let (group, source) = (checked.destination, checked.source);
+        checked.to != Destination::Group
+            || facts.addresses.is_member(group)
+            || (self.leases.as_ref()).is_some_and(|all| all.is_member(end, group, source))
     }
 
     /// The addresses have changed: what was found out for the last flow holds no more.
@@ -383,7 +404,9 @@ impl Steer {
                 if let Some(end) = self.packet_end(protocol) {
                     return Ok(Verdict::Packet(end));
                 }
-                let end = self.leased_end(protocol).map(Verdict::Lease);
+                let end = self.leased_end(protocol);
+                let end = end.filter(|&end| self.is_for_lease(host, end, &checked));
+                let end = end.map(Verdict::Lease);
                 return Ok(end.unwrap_or(Verdict::Host(HostWork::Unserved)));
             }
         }
@@ -407,8 +430,10 @@ impl Steer {
         };
         let hash = host.flow_hash.hash(&key);
         packet.meta.flow = short(hash);
-        if let Some(end) = self.lease_of(&key, hash) {
-            return Ok(Verdict::Lease(end));
+        if self.leases.is_some()
+            && let Some(verdict) = self.lent(&key, hash, checked.to)
+        {
+            return Ok(verdict);
         }
         Ok(self.verdict(host, hash, key.protocol, key.local_port))
     }

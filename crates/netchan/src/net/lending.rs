@@ -19,7 +19,9 @@ use crate::{
     errno::invalid,
     flow::FlowKey,
     limits,
-    link::lease::{Binding, FILES, PortRange, Reuse, Terms, Transport, VERSION, covers},
+    link::lease::{
+        Binding, FILES, Membership, PortRange, Reuse, Terms, Transport, VERSION, covers,
+    },
 };
 
 /// A part of a link that is lent to an application: packets of the ports that it has go to it, and what it sends is checked and goes out by the link.
@@ -148,7 +150,7 @@ impl Lent {
     /// sockets do; of the TCP connections that several leases share a port for, each stays where it began. Again: so from now on.
     ///
     /// # Errors
-    /// An errno. EINVAL: port 0; EADDRNOTAVAIL: no address of this host's, or a loopback address that it does not share; EADDRINUSE; ENOBUFS: it has 1,024.
+    /// An errno. EINVAL: port 0; EADDRNOTAVAIL: no address of this host's, nor of UDP a group's, or a loopback address that it does not share; EADDRINUSE; ENOBUFS: it has 1,024.
     pub fn bind(&self, binding: Binding, reuse: Reuse) -> Result<(), i32> {
         let address = binding.address;
         let ip = address.ip().to_canonical();
@@ -156,7 +158,10 @@ impl Lent {
             return Err(libc::EINVAL);
         }
         let stack = self.net.stack();
-        let is_ours = |ip: IpAddr| ip.is_unspecified() || stack.control.host.network().is_local(ip);
+        let is_group = binding.transport == Transport::Udp && ip.is_multicast();
+        let is_ours = |ip: IpAddr| {
+            is_group || ip.is_unspecified() || stack.control.host.network().is_local(ip)
+        };
         if !is_ours(ip) || ip.is_loopback() && !self.core.has_loopback() {
             return Err(libc::EADDRNOTAVAIL);
         }
@@ -256,6 +261,42 @@ impl Lent {
         // First what comes: then others may have it.
         stack.unbind_lease(self.link, self.core.number, &binding);
         stack.control.directory.release(port.id);
+    }
+
+    /// The application hears this of a group from now on, on this link: of what comes for the UDP ports that it has, and of protocols of which it has the packets.
+    /// Routers are told what all leases and this process's own sockets hear together.
+    ///
+    /// # Errors
+    /// An errno, and nothing has changed. EINVAL: no group, or sources that are none; ENOBUFS: it is in 512 groups, has too many sources, or the link is in too
+    /// many groups.
+    pub fn join(&self, membership: &Membership) -> Result<(), i32> {
+        let (group, filter) = (membership.group, membership.filter()?);
+        // Held until it is done: what is asked for later comes later.
+        let groups = &mut self.core.ports.lock().groups;
+        let place = groups.iter().position(|there| *there == group);
+        match place {
+            None if filter.admits_none() => return Ok(()),
+            None if groups.len() >= limits::LEASE_GROUPS => return Err(libc::ENOBUFS),
+            _ => {}
+        }
+        if !self.net.stack().join_lease(&self.core, group, &filter) {
+            return Err(libc::ENOBUFS);
+        }
+        match place {
+            Some(place) if filter.admits_none() => {
+                groups.swap_remove(place);
+            }
+            Some(_) => {}
+            None => groups.push(group),
+        }
+        Ok(())
+    }
+
+    /// The same where a socket of the application has left a group: what the others hear. What cannot be is counted as nonsense.
+    pub fn leave(&self, membership: &Membership) {
+        if self.join(membership).is_err() {
+            self.core.nonsense.add(1);
+        }
     }
 
     /// Lets the application share 127.0.0.0/8 and ::1 with other leases of the link: its ports are there, too, until the lease ends.

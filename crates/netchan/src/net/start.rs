@@ -65,8 +65,7 @@ impl Builder {
         let modules = std::mem::take(&mut self.modules);
         let claim = self.handed.claim.take();
         let (layout, degraded) = self.prepare(&modules)?;
-        let threaded = self.threads != Threads::Caller;
-        let stepped = self.threads == Threads::Stepped;
+        let (threads, threaded) = (self.threads, self.threads != Threads::Caller);
         let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
         let (moderation, background) = (self.moderation, self.background);
         let (choice, most, now) = (self.choice, self.memory, clock.now());
@@ -76,7 +75,7 @@ impl Builder {
         let (host, links) = self.host(layout)?;
         let giant = Arc::new(Giant::new(layout.giant));
         let (host, owns_links) = (Arc::new(host), !threaded && layout.shards == 1);
-        (leases.iter()).for_each(|lease| host.taps.watched.add_table(lease.pipes()));
+        (leases.iter()).for_each(|(_, lease)| host.taps.watched.add_table(lease.pipes()));
         let forwarding = host.forwarding;
         let wanted = queues::wanted(layout, forwarding, owns_links);
         let started = queues::start(links, wanted, forwarding, layout, &giant)?;
@@ -88,6 +87,7 @@ impl Builder {
             host: host.clone(),
             counters: parts.counters.clone(),
             bound_ports: directory.tcp_ports.clone(),
+            udp_ports: directory.udp_ports.clone(),
             own: parts.queues.iter().position(|queue| queue.kind == "lo"),
             queues: parts.queues,
             lanes: Lane::of_links(&parts.links),
@@ -120,7 +120,7 @@ impl Builder {
             layout,
             clock,
             threaded,
-            stepped,
+            stepped: threads == Threads::Stepped,
             owns_links,
             giant: layout.giant.then_some(giant),
             spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
@@ -147,10 +147,12 @@ impl Builder {
         Ok((layout, degraded))
     }
 
-    /// What other processes lend with the links.
-    fn leases(&self) -> Vec<Arc<dyn Lease>> {
-        let links = self.links.iter();
-        links.filter_map(|plan| plan.link.lease()).collect()
+    /// What other processes lend with the links, each with its link's number.
+    fn leases(&self) -> Vec<(u8, Arc<dyn Lease>)> {
+        let links = (0..).zip(&self.links);
+        links
+            .filter_map(|(number, plan)| Some((number, plan.link.lease()?)))
+            .collect()
     }
 
     fn prepare_trace(&self) -> io::Result<()> {
@@ -223,7 +225,8 @@ impl Builder {
             loopback: (self.loopback_link).and_then(|number| u8::try_from(number).ok()),
             routes: route::Table::new(),
         };
-        let ports = ephemeral_ports(&self.leases());
+        let leases = self.leases().into_iter().map(|(_, lease)| lease);
+        let ports = ephemeral_ports(&leases.collect::<Vec<_>>());
         let mut links = Vec::new();
         for plan in self.links {
             add_interface(&mut net, &plan)?;

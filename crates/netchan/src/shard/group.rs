@@ -129,27 +129,41 @@ impl Shard {
     }
 
     /// Before a datagram leaves by `interface`: sends a copy of it, a whole IP packet, to ourselves, if it is a broadcast, or for a group that
-    /// we are in and the socket does not mind. False: the datagram itself must not leave this host (a TTL of 0).
+    /// we are in and the socket does not mind. Of a lease its lender is to make the copies: what [`Meta::to_group`](crate::packet::Meta::to_group) of the datagram itself
+    /// has to say. `None`: that must not leave this host (a TTL of 0).
     pub(super) fn mail_ourselves(
         &mut self,
         number: u32,
         remote: SocketAddr,
         interface: u8,
         bytes: &[u8],
-    ) -> bool {
+    ) -> Option<Flag> {
         let group = remote.ip();
         if !group.is_multicast() {
             if self.host.net.is_broadcast(group) {
+                if self.is_leased(interface) {
+                    return Some(Flag::YES);
+                }
                 self.mail_copy(interface, bytes);
             }
-            return true;
+            return Some(Flag::NO);
         }
         let settings = self.udp.get(number).and_then(|s| s.multicast.clone());
         let settings = Settings::or_default(settings.as_deref());
-        if settings.loops(group) && self.host.groups.is_member(interface, group) {
+        let (loops, leaves) = (settings.loops(group), settings.ttl(group) > 0);
+        if self.is_leased(interface) {
+            return (loops || leaves).then_some(loops.into());
+        }
+        if loops && self.host.groups.is_member(interface, group) {
             self.mail_copy(interface, bytes);
         }
-        settings.ttl(group) > 0
+        leaves.then_some(Flag::NO)
+    }
+
+    /// Whether another process lends this link.
+    fn is_leased(&self, interface: u8) -> bool {
+        let link = self.host.net.interfaces.get(usize::from(interface));
+        link.is_some_and(|facts| facts.lender.is_some())
     }
 
     #[cold]

@@ -63,6 +63,7 @@ const PLACES: &[(Counter, &str)] = &[
     (Counter::DropPacketChannelFull, "channel/packets.rs"),
     (Counter::DropPacketChannelBuffers, "channel/packets.rs"),
     (Counter::DropLeaseFull, "channel/lease.rs driver/steer/leases.rs"),
+    (Counter::DropLeaseCopy, "driver/interface/leases/groups.rs"),
     (Counter::DropChannelFull, "stack/rx/hand_over.rs"),
     (Counter::DropBacklogFull, "stack/rx/hand_over.rs"),
     (Counter::DropLinkQueue, "driver/interface/next_hop.rs driver/interface/onward.rs driver/interface/transmit.rs"),

@@ -153,8 +153,26 @@ impl Change<'_> {
     }
 }
 
-/// Tells a link what a socket wants of a group. False: it is in too many.
-fn tell(stack: &Stack, number: u64, (group, link): (IpAddr, u8), filter: Filter) -> bool {
+/// Tells a link what a socket wants of a group, and its lender, where it is a lease. ENOBUFS: the link is in too many.
+fn tell(
+    stack: &Arc<Stack>,
+    number: u64,
+    (group, link): (IpAddr, u8),
+    filter: Filter,
+) -> Result<(), i32> {
+    let leaves = filter.admits_none();
+    if !leaves {
+        stack.join_leased(link, number, group, &filter)?;
+    }
+    let is_taken = tell_link(stack, number, (group, link), filter);
+    if leaves || !is_taken {
+        stack.leave_leased(link, number, group);
+    }
+    is_taken.then_some(()).ok_or(libc::ENOBUFS)
+}
+
+/// The link's part of it. False: it is in too many.
+fn tell_link(stack: &Stack, number: u64, (group, link): (IpAddr, u8), filter: Filter) -> bool {
     let now = stack.clock.now();
     let at = usize::from(link);
     let taken = stack.with_interface(at, |interface| {
@@ -200,9 +218,7 @@ impl Socket {
         let number = settings.number;
         if let Some((group, link)) = changed {
             let filter = settings.wish(group, link);
-            if !tell(stack, number, (group, link), filter) {
-                return Err(error(libc::ENOBUFS));
-            }
+            tell(stack, number, (group, link), filter).map_err(error)?;
         }
         let settings = Arc::new(settings);
         options.multicast = Some(settings.clone());
@@ -219,7 +235,8 @@ impl Socket {
         };
         for member in &settings.members {
             let place = (member.group, member.interface);
-            tell(self.stack(), settings.number, place, Filter::NO_SOURCE);
+            // What is left is left, whatever the link says.
+            let _ = tell(self.stack(), settings.number, place, Filter::NO_SOURCE);
         }
     }
 

@@ -32,14 +32,15 @@ pub struct Lending {
 
 /// What was lent with this stack's links.
 pub struct Borrowed {
-    all: Mutex<Vec<Arc<dyn Lease>>>,
+    /// Each with its link's number.
+    all: Mutex<Vec<(u8, Arc<dyn Lease>)>>,
     /// A thread looks whether the last connection of a port has ended that is to go back to its lender.
     pub is_settling: AtomicBool,
 }
 
 impl Borrowed {
-    /// These.
-    pub fn new(leases: Vec<Arc<dyn Lease>>) -> Self {
+    /// These, each with its link's number.
+    pub fn new(leases: Vec<(u8, Arc<dyn Lease>)>) -> Self {
         Self {
             all: mutex(&locks::BORROWED, leases),
             is_settling: AtomicBool::new(false),
@@ -48,7 +49,15 @@ impl Borrowed {
 
     /// All of them.
     pub fn all(&self) -> Vec<Arc<dyn Lease>> {
-        self.all.lock().clone()
+        let all = self.all.lock();
+        all.iter().map(|(_, lease)| lease.clone()).collect()
+    }
+
+    /// That of a link.
+    pub fn of(&self, link: u8) -> Option<Arc<dyn Lease>> {
+        let all = self.all.lock();
+        let found = all.iter().find(|(number, _)| *number == link);
+        found.map(|(_, lease)| lease.clone())
     }
 
     /// They are given up: the stack ends.

@@ -67,6 +67,11 @@ impl Binding {
 }
 
 impl Binding {
+    /// Whether it is a UDP socket's of this process.
+    fn is_own_datagrams(&self) -> bool {
+        self.kind == Kind::Datagram && self.lease.is_none()
+    }
+
     /// What its lender is asked for, and gets back; `None`: no port was named.
     fn released(&self) -> Option<Released> {
         self.named.map(|address| Released {
@@ -77,7 +82,7 @@ impl Binding {
     }
 }
 
-/// A bit for each bound TCP port, read by connect(2) and by the classifier without a lock.
+/// A bit for each bound port, read by connect(2) and by the links' threads without a lock.
 #[derive(Debug)]
 pub struct BoundPorts(Box<[AtomicU64]>);
 
@@ -122,6 +127,8 @@ pub struct Directory {
     bindings: Mutex<Bound>,
     /// Its TCP ports, for those that have no lock.
     pub tcp_ports: Arc<BoundPorts>,
+    /// The same of UDP, but for those of leases.
+    pub udp_ports: Arc<BoundPorts>,
     /// Where datagram sockets live, if each has a shard of its own.
     assignment: Option<Arc<ShardAssignment>>,
     /// Held while a listener that shares its port gets a home.
@@ -142,6 +149,7 @@ impl Directory {
                 },
             ),
             tcp_ports: Arc::default(),
+            udp_ports: Arc::default(),
             assignment,
             homes: mutex(&locks::HOMES, ()),
         }
@@ -192,7 +200,11 @@ impl Directory {
             }
         }
         *next += 1;
-        bindings.push(Binding::new(*next, &request, address));
+        let binding = Binding::new(*next, &request, address);
+        if binding.is_own_datagrams() {
+            self.udp_ports.insert(address.port());
+        }
+        bindings.push(binding);
         if request.kind == Kind::Stream {
             self.tcp_ports.insert(address.port());
         } else if let Some(assignment) = &self.assignment {
@@ -298,6 +310,10 @@ impl Directory {
     /// Nothing is known any more of the port of a binding that is gone, if it was the last one there.
     fn forget_port(&self, bindings: &[Binding], gone: &Binding) {
         let port = gone.address.port();
+        let has_it = |b: &Binding| b.is_own_datagrams() && b.address.port() == port;
+        if gone.is_own_datagrams() && !bindings.iter().any(has_it) {
+            self.udp_ports.remove(port);
+        }
         let is_stream = |b: &Binding| b.kind == Kind::Stream;
         let same = |b: &Binding| is_stream(b) == is_stream(gone) && b.address.port() == port;
         if bindings.iter().any(same) {

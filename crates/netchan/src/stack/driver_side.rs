@@ -39,6 +39,8 @@ pub(crate) struct DriverSide {
     pub counters: Arc<Counters>,
     /// The TCP ports that are bound; the control plane writes them.
     pub bound_ports: Arc<BoundPorts>,
+    /// The UDP ports of this process's own sockets.
+    pub udp_ports: Arc<BoundPorts>,
     pub queues: Vec<SharedQueue>,
     /// The queues of each link, by number: its first, then the others.
     pub links: Vec<Vec<usize>>,

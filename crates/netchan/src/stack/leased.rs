@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use proto::membership::Filter;
+
 use super::Stack;
 use crate::{
     api::{
@@ -111,11 +113,12 @@ impl Stack {
         }
     }
 
-    /// Gives back the ports of ended sockets that no connection has any more. Whether there are others.
+    /// Gives back the ports of ended sockets that no connection has any more, and tells lenders of groups that were left. Whether there are others.
     fn settle_ports(&self) -> bool {
         let leases = self.control.leases.all();
         let mut lives_on = false;
         for lease in &leases {
+            lives_on |= !lease.settle_groups();
             for (binding, is_closed) in lease.unbound() {
                 lives_on |= self.close_port(lease, binding, is_closed);
             }
@@ -169,6 +172,32 @@ impl Stack {
         })
     }
 
+    /// A socket, by its number, hears this of a group on a link from now on: asks the link's lender, if it has one. Waits for its answer.
+    ///
+    /// # Errors
+    /// The lender's errno.
+    pub fn join_leased(
+        &self,
+        link: u8,
+        socket: u64,
+        group: IpAddr,
+        filter: &Filter,
+    ) -> Result<(), i32> {
+        match self.control.leases.of(link) {
+            Some(lease) => lease.join_group(socket, group, filter),
+            None => Ok(()),
+        }
+    }
+
+    /// It hears nothing of it any more: tells the lender, now or later.
+    pub fn leave_leased(self: &Arc<Self>, link: u8, socket: u64, group: IpAddr) {
+        if let Some(lease) = self.control.leases.of(link)
+            && !lease.leave_group(socket, group)
+        {
+            self.settle_later();
+        }
+    }
+
     /// Asks for more ports for sockets that name none. Whether there are more than before.
     #[cold]
     pub fn lease_more_ports(&self) -> bool {
@@ -194,7 +223,10 @@ fn bindings(
     };
     let (ip, number) = (port.address.ip(), port.address.port());
     // Loopback addresses are lent by one of the leases, or are this stack's own.
-    let is_lent = !ip.is_multicast() && (!ip.is_loopback() || lease.has_loopback());
+    let is_lent = match port.kind {
+        Kind::Datagram => true,
+        Kind::Stream | Kind::Ping => !ip.is_multicast(),
+    } && (!ip.is_loopback() || lease.has_loopback());
     let takes_both = ip.is_ipv6() && ip.is_unspecified() && !port.v6_only;
     let own = is_lent.then_some(ip);
     let other = takes_both.then_some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));

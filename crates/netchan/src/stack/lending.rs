@@ -1,8 +1,10 @@
 //! The lender's side of leases: they come and go, and get ports. Their ends lie in the halves of their link's first queue.
 
-use std::{collections::HashSet, io, sync::Arc};
+use std::{collections::HashSet, io, net::IpAddr, sync::Arc};
 
-use super::Stack;
+use proto::membership::Filter;
+
+use super::{Stack, tx};
 use crate::{
     channel::{LeaseCore, LeaseFiles, PacketProtocol, lease},
     errno::error,
@@ -75,9 +77,11 @@ impl Stack {
         };
         let number = lease.number;
         let now = self.clock.now();
+        let groups = std::mem::take(&mut lease.ports.lock().groups);
         self.with_interface(queue, |interface| {
             interface.refresh(now);
             interface.end_lease(number, now);
+            interface.leave_groups_of(number, &groups, now);
         });
         self.driver.queues[queue].doorbell.ring(); // the link's thread sends what was said
         self.control.host.taps.watched.remove(number);
@@ -187,6 +191,28 @@ impl Stack {
                 leases.map_or(0, |leases| leases.prune(of, keep, below))
             });
         }
+    }
+
+    /// A lease hears this of a group from now on; nothing, where it admits no source. False: the link is in too many groups.
+    pub fn join_lease(&self, lease: &LeaseCore, group: IpAddr, filter: &Filter) -> bool {
+        let Some(&queue) = self.driver.links[lease.link].first() else {
+            return false;
+        };
+        let (number, now) = (lease.number, self.clock.now());
+        let fits = self.with_interface(queue, |interface| {
+            let fits = interface.wish_of_lease(number, group, filter.clone(), now);
+            tx::flush(interface, now);
+            fits
+        });
+        if fits {
+            self.with_receive(queue, |receive| {
+                if let Some(leases) = &mut receive.steer.leases {
+                    leases.join(number, group, filter);
+                }
+            });
+        }
+        self.driver.queues[queue].doorbell.ring(); // its timers have changed
+        fits
     }
 
     /// A lease shares the loopback addresses from now on.

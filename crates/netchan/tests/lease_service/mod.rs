@@ -110,6 +110,13 @@ fn answer(socket: &OwnedFd, lent: &Lent, tell: &dyn Fn(&Lent)) {
             Request::Loopback => lent
                 .share_loopback()
                 .map_or_else(refused, |()| Answer::Done),
+            Request::Join(membership) => lent
+                .join(&membership)
+                .map_or_else(refused, |()| Answer::Done),
+            Request::Drop(membership) => {
+                lent.leave(&membership);
+                continue;
+            }
             Request::MorePorts => lent.more_ports().map_or_else(refused, Answer::Ports),
         };
         if matches!(answer, Answer::Done | Answer::Ports(_)) {

@@ -5,7 +5,7 @@
 use std::{collections::VecDeque, mem, os::fd::BorrowedFd, sync::Arc};
 
 use netchan_base::{
-    descriptor::{Bounds, Descriptor, FRAME, Return, WANTS_BUFFERS, Writer},
+    descriptor::{Bounds, Descriptor, FRAME, Return, TO_MANY, WANTS_BUFFERS, Writer},
     packet::Packet,
 };
 use percore::{
@@ -309,7 +309,11 @@ impl Outlet {
     /// # Errors
     /// Why it does not go.
     pub fn send(&mut self, frame: &Packet, packet: &[u8]) -> Result<(), NotSent> {
-        self.put(packet, frame.meta.segment, 0)
+        let form = match frame.meta.to_group.get() {
+            true => TO_MANY,
+            false => 0,
+        };
+        self.put(packet, frame.meta.segment, form)
     }
 
     /// Sends a frame as it is, with its header.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use netchan_base::{
-    descriptor::{CHECKSUM_VERIFIED, Descriptor, FRAME, Writer},
+    descriptor::{CHECKSUM_VERIFIED, Descriptor, FRAME, TO_MANY, Writer},
     packet::{Course, Flag, Packet},
 };
 use percore::{
@@ -122,8 +122,10 @@ impl Intake for Frames<'_> {
         let offset = descriptor.offset as usize; // widening: u32 to usize
         let length = descriptor.length as usize; // widening: u32 to usize
         let copy = |room: &mut [u8]| from.copy_out(descriptor.name, offset, room).is_ok();
-        let copied = match descriptor.flags & FRAME {
-            0 => self.make(length, copy),
+        let copied = match descriptor.flags & (FRAME | TO_MANY) {
+            0 => self.make(self.header, length, copy),
+            TO_MANY if self.is_lender => self.make(self.header_to_many(), length, copy),
+            TO_MANY => self.make(self.header, length, copy),
             _ => self.copy_frame(length, copy),
         };
         let Some(mut packet) = copied else {
@@ -144,9 +146,22 @@ impl Intake for Frames<'_> {
 }
 
 impl Frames<'_> {
+    /// The header of what came to a group of stations: which one does not count.
+    #[cold]
+    fn header_to_many(&self) -> [u8; HEADER_MIN] {
+        let mut header = self.header;
+        let to = header.iter_mut().zip(MacAddr::BROADCAST.0);
+        to.for_each(|(h, a)| *h = a);
+        header
+    }
+
     /// A frame with a packet of this length, which `fill` writes; `None`: counted.
-    fn make(&mut self, length: usize, fill: impl FnOnce(&mut [u8]) -> bool) -> Option<Packet> {
-        let header = self.header;
+    fn make(
+        &mut self,
+        header: [u8; HEADER_MIN],
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Option<Packet> {
         self.fill(HEADER_MIN + length, |frame| frame_of(header, frame, fill))
     }
 
@@ -212,7 +227,7 @@ impl Frames<'_> {
             true => ipv4::HEADER_LEN,
             false => ipv6::HEADER_LEN,
         };
-        let made = self.make(ip_len + tcp::HEADER_LEN, |packet| {
+        let made = self.make(self.header, ip_len + tcp::HEADER_LEN, |packet| {
             let (ip, segment) = packet.split_at_mut(ip_len);
             let (from, to) = (there.ip(), here.ip());
             emit_ip(ip, from, to)

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::{
@@ -14,6 +14,7 @@ use std::{
 
 use netchan_base::clock::Clock;
 use percore::slab::SharedLayout;
+use proto::membership::{Filter, Mode};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, socket_with,
     socketpair,
@@ -23,8 +24,8 @@ use super::lender::{Lender, MAC, Reply, SIZE, answers, packet, serve, slab};
 use crate::{
     Link, Queue, Segmentation,
     lease::{
-        Answer, Binding, Client, Lease, LeasedLink, MESSAGE_MAX, Options, PortRange, Request,
-        Reuse, Terms, Transport,
+        Answer, Binding, Client, Lease, LeasedLink, MESSAGE_MAX, Membership, Options, PortRange,
+        Request, Reuse, SOURCES_MAX, Terms, Transport,
         client::{Leased, path_of},
     },
     specification,
@@ -55,7 +56,7 @@ fn leased(
     let mut attach = lender.attaching();
     let (client, thread) = serve(move |request| match request {
         Request::Attach { .. } => attach(request),
-        Request::Close(..) | Request::Return(_) => Vec::new(),
+        Request::Close(..) | Request::Return(_) | Request::Drop(_) => Vec::new(),
         other => vec![Reply::of(&answer(other))],
     });
     let link = LeasedLink::attach(client, &Options::default()).unwrap();
@@ -65,6 +66,18 @@ fn leased(
 /// Asks for a port that is not shared.
 fn ask_port(lease: &dyn Lease, transport: Transport, address: SocketAddr) -> Result<(), i32> {
     lease.bind(Binding { transport, address }, Reuse::default())
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn filter(mode: Mode, sources: &[IpAddr]) -> Filter {
+    let mut filter = Filter::of(mode);
+    for source in sources {
+        filter.add(*source);
+    }
+    filter
 }
 
 fn address(text: &str) -> SocketAddr {
@@ -369,6 +382,126 @@ fn what_is_not_answered_waits_for_nothing() {
     drop((lease, link));
     let returned = |request: &&Request| matches!(request, Request::Return(_));
     assert_eq!(thread.join().unwrap().iter().filter(returned).count(), 1000);
+}
+
+/// RFC 9776 §3.2: one wish for all sockets of the lease.
+#[test]
+fn what_the_sockets_hear_of_a_group_is_asked_for_together() {
+    let full = |request: &Request| match request {
+        Request::Join(membership) if membership.group == ip("239.0.0.9") => Answer::Refused {
+            errno: libc::ENOBUFS,
+            why: "full".into(),
+        },
+        _ => Answer::Done,
+    };
+    let (_lender, lease, thread) = leased(full);
+    let group = ip("239.0.0.1");
+    let (far, other) = (ip("192.0.2.1"), ip("192.0.2.2"));
+    let including = |sources: &[IpAddr]| filter(Mode::Include, sources);
+    assert_eq!(lease.join_group(1, group, &including(&[far])), Ok(()));
+    assert_eq!(lease.join_group(2, group, &including(&[far])), Ok(())); // nothing new
+    assert_eq!(lease.join_group(2, group, &including(&[other])), Ok(()));
+    assert_eq!(lease.join_group(3, group, &Filter::ANY_SOURCE), Ok(()));
+    assert!(lease.leave_group(2, group)); // nothing less
+    assert!(lease.leave_group(3, group));
+    // What is refused is as if it had not been asked for.
+    let refused = lease.join_group(1, ip("239.0.0.9"), &Filter::ANY_SOURCE);
+    assert_eq!(refused, Err(libc::ENOBUFS));
+    assert!(lease.leave_group(1, ip("239.0.0.9")) && lease.settle_groups());
+    assert!(lease.leave_group(1, group) && lease.leave_group(1, group));
+    // More sources than cross: more is heard.
+    let many: Vec<IpAddr> = (0..129).map(|n| IpAddr::from([10, 0, 0, n])).collect();
+    assert_eq!(lease.join_group(4, group, &including(&many)), Ok(()));
+    let excluding = filter(Mode::Exclude, &many);
+    assert_eq!(lease.join_group(4, group, &excluding), Ok(()));
+    drop(lease);
+    let of = |group: &str, excludes, sources: &[IpAddr]| Membership {
+        group: ip(group),
+        excludes,
+        sources: sources.to_vec(),
+    };
+    let here = "239.0.0.1";
+    assert_eq!(
+        thread.join().unwrap()[1..],
+        [
+            Request::Join(of(here, false, &[far])),
+            Request::Join(of(here, false, &[far, other])),
+            Request::Join(of(here, true, &[])),
+            Request::Drop(of(here, false, &[far])),
+            Request::Join(of("239.0.0.9", true, &[])),
+            Request::Drop(of(here, false, &[])),
+            Request::Join(of(here, true, &[])),
+            Request::Join(of(here, true, &many[..128])),
+        ]
+    );
+}
+
+/// As for ports: what finds no room in the socket is said later.
+#[test]
+fn leaving_groups_waits_for_nothing() {
+    let lender = Lender::new();
+    let mut attach = lender.attaching();
+    let (go, stopped) = std::sync::mpsc::channel::<()>();
+    let (client, thread) = serve(move |request| match request {
+        Request::Attach { .. } => attach(request),
+        Request::Drop(_) => {
+            let _ = stopped.recv(); // it is stopped, until the test is over
+            Vec::new()
+        }
+        _ => vec![Reply::of(&Answer::Done)],
+    });
+    let link = LeasedLink::attach(client, &Options::default()).unwrap();
+    let lease = link.lease().unwrap();
+    let group = |n: u16| {
+        let [high, low] = n.to_be_bytes();
+        IpAddr::from([239, 0, high, low])
+    };
+    for n in 0..1000 {
+        assert_eq!(lease.join_group(1, group(n), &Filter::ANY_SOURCE), Ok(()));
+    }
+    let told = (0..1000)
+        .filter(|&n| lease.leave_group(1, group(n)))
+        .count();
+    assert!((1..1000).contains(&told), "{told}");
+    assert!(!lease.settle_groups());
+    drop(go);
+    while !lease.settle_groups() {
+        std::thread::yield_now();
+    }
+    drop((lease, link));
+    let left = |request: &&Request| matches!(request, Request::Drop(_));
+    assert_eq!(thread.join().unwrap().iter().filter(left).count(), 1000);
+}
+
+#[test]
+fn a_membership_is_checked_where_it_is_read() {
+    let of = |group: &str, sources: &[&str]| Membership {
+        group: ip(group),
+        excludes: false,
+        sources: sources.iter().map(|source| ip(source)).collect(),
+    };
+    let good = of("239.0.0.1", &["192.0.2.2", "192.0.2.1", "192.0.2.2"]);
+    let read = good.filter().unwrap();
+    assert_eq!(read.sources(), [ip("192.0.2.1"), ip("192.0.2.2")]);
+    assert!(of("ff02::fb", &[]).filter().unwrap().admits_none());
+    for wrong in [
+        of("192.0.2.1", &[]),
+        of("::ffff:239.0.0.1", &[]),
+        of("239.0.0.1", &["fd00::1"]),
+        of("ff02::fb", &["192.0.2.1"]),
+        of("ff02::fb", &["ff02::1"]),
+        of("239.0.0.1", &["0.0.0.0"]),
+    ] {
+        assert_eq!(wrong.filter(), Err(libc::EINVAL), "{wrong:?}");
+    }
+    // As long as it may be, a request crosses whole.
+    let longest = ip("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff");
+    let request = Request::Join(Membership {
+        group: longest,
+        excludes: false,
+        sources: vec![longest; SOURCES_MAX],
+    });
+    assert!(serde_json::to_vec(&request).unwrap().len() <= MESSAGE_MAX / 2);
 }
 
 #[test]

@@ -21,6 +21,7 @@ use super::{Interface, ends_of};
 use crate::{
     counters::Counter,
     driver::network::InterfaceFacts,
+    limits,
     packet::{HEADROOM, Packet},
     tap::Begins,
 };
@@ -35,6 +36,8 @@ pub struct Groups {
     wishes: BTreeMap<IpAddr, Vec<(u64, Filter)>>,
     v4: Membership,
     v6: Membership,
+    /// Routers are told; of a lease its lender tells them.
+    tells: bool,
     /// Our own groups have been joined.
     begun: bool,
     /// Scratch: what is to be sent.
@@ -57,18 +60,20 @@ impl Groups {
             wishes,
             v4: Membership::new(seed.derive(4)),
             v6: Membership::new(seed.derive(6)),
+            tells: true,
             begun: false,
             said: Vec::new(),
         }
     }
 
-    /// Those of a further queue of a link: none, ever.
+    /// Those of a further queue of a link: none, ever; and those of a lease, of which this host's routers hear nothing.
     pub fn none() -> Self {
         let seed = Seed([0; 2]); // for delays that never come
         Self {
             wishes: BTreeMap::new(),
             v4: Membership::new(seed),
             v6: Membership::new(seed),
+            tells: false,
             begun: true,
             said: Vec::new(),
         }
@@ -114,14 +119,17 @@ impl Interface {
     /// Puts the wishes for a group together, and tells the routers and the rest of the stack.
     fn tell(&mut self, group: IpAddr, now: Instant) -> bool {
         let wishes = self.groups.wishes.get(&group);
-        let merged = Filter::merge(wishes.into_iter().flatten().map(|wish| &wish.1));
+        let merged = match wishes {
+            Some(wishes) if wishes.len() > limits::GROUP_MERGED => Filter::ANY_SOURCE,
+            _ => Filter::merge(wishes.into_iter().flatten().map(|wish| &wish.1)),
+        };
         if merged.admits_none() {
             self.groups.wishes.remove(&group);
         }
         let mut said = std::mem::take(&mut self.groups.said);
-        let fits = (self.groups.of(group)).set(group, merged.clone(), now, &mut |say| {
-            said.push(say);
-        });
+        let say = &mut |say| said.push(say);
+        let fits =
+            !self.groups.tells || (self.groups.of(group)).set(group, merged.clone(), now, say);
         if fits {
             let number = self.number;
             (self.host).change_groups(|groups| groups.set(number, group, &merged));

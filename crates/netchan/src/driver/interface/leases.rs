@@ -2,6 +2,7 @@
 
 mod check;
 mod flows;
+mod groups;
 
 use std::{io, mem::MaybeUninit, sync::Arc};
 
@@ -12,7 +13,10 @@ use proto::{
 };
 use rustix::event::{Timespec, epoll};
 
-use self::{check::Rights, flows::Flows};
+use self::{
+    check::{Cast, Rights},
+    flows::Flows,
+};
 use super::Interface;
 use crate::{
     channel::{Form, LeaseSource, PacketProtocol, Taken},
@@ -281,15 +285,19 @@ impl Interface {
         let facts = self.facts();
         let link = (facts.mtu, facts.segmentation);
         let may = (leased.rights).check(&mut packet, (&self.host.net, self.number), link);
-        if may.is_err() {
+        let Ok(cast) = may else {
             core.refused.add(1);
             return self.count_lost(Counter::DropCheck, &packet, Begins::Own);
-        }
+        };
         leased.flows.note(&packet);
         core.packets_out.add(1);
         self.count(Counter::LeaseOut);
-        if self.screen(&mut packet, now) {
-            self.send(packet, now);
+        if !self.screen(&mut packet, now) {
+            return;
+        }
+        match cast {
+            Cast::One => self.send(packet, now),
+            Cast::Many { hops } => self.send_to_many(leased, packet, hops, now),
         }
     }
 

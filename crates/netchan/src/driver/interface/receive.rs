@@ -45,6 +45,8 @@ pub struct Receive {
     pub by_flow: VecDeque<(u64, Packet)>,
     /// Packets for the host's own work.
     pub host_work: VecDeque<(HostWork, Packet)>,
+    /// Scratch: ends of leases that a datagram to many is for.
+    pub hearers: Vec<usize>,
     /// Packets for other hosts, until the burst is through.
     pub onward: VecDeque<Packet>,
     /// The ends of the channels to the links, one for each, where packets are forwarded.
@@ -113,6 +115,7 @@ impl Receive {
             has_sorted: false,
             by_flow: VecDeque::with_capacity(BURST),
             host_work: VecDeque::with_capacity(BURST),
+            hearers: Vec::new(),
             onward: VecDeque::with_capacity(BURST),
             forward_rings: Vec::new(),
             staged: 0,

@@ -245,6 +245,7 @@ impl HookChain {
             | Verdict::Flow(_)
             | Verdict::Packet(_)
             | Verdict::Lease(_)
+            | Verdict::Many
             | Verdict::Host(_) => self.pass(packet, place, now),
         }
     }

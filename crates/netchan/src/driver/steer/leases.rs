@@ -1,8 +1,10 @@
 //! Which ports of a link are leased, and to which applications (C4).
 
+mod groups;
+
 use std::{
     collections::{HashMap, HashSet},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
 use indexmap::{IndexMap, map::Entry};
@@ -35,6 +37,7 @@ pub struct LeaseTable {
     protocols: HashMap<PacketProtocol, usize>,
     /// Ends to which something was given.
     staged: Vec<usize>,
+    groups: groups::Groups,
 }
 
 /// A port.
@@ -156,6 +159,7 @@ impl Default for LeaseTable {
             places: Vec::new(),
             protocols: HashMap::new(),
             staged: Vec::new(),
+            groups: groups::Groups::default(),
         }
     }
 }
@@ -243,6 +247,7 @@ impl LeaseTable {
         };
         self.ends[end] = None;
         self.pins[end] = 0;
+        self.groups.remove(end);
         self.protocols.retain(|_, holder| *holder != end);
         for place in &mut self.places {
             place.holders.retain(|holder| holder.end != end);
@@ -271,6 +276,9 @@ impl LeaseTable {
         if let Some(place) = self.place_of(binding) {
             let is_it = |holder: &Holder| holder.end == end && holder.address == ip;
             place.holders.retain(|holder| !is_it(holder));
+        }
+        if binding.transport == Transport::Udp {
+            self.groups.unbind(end, binding.address);
         }
     }
 
@@ -414,6 +422,9 @@ impl LeaseTable {
             Transport::Udp => &mut self.udp,
             Transport::Ping => &mut self.ping,
         };
+        if transport == Transport::Udp {
+            self.groups.bind(end, SocketAddr::new(address, port));
+        }
         let place = &mut places[usize::from(port)];
         if *place == 0 {
             self.places.push(Place::default());
@@ -439,8 +450,6 @@ impl LeaseTable {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use super::*;
     use crate::channel::{LeaseFiles, LeaseSource, lease};
 

@@ -391,8 +391,11 @@ impl Shard {
             head.build(packet.bytes_mut(), ident as u16, &mut text, len)?;
             packet.meta.flow = head.mark;
             head.keep(packet.bytes(), &mut self.kept);
-            if self.mail_ourselves(number, head.to.remote, head.to.interface, packet.bytes()) {
-                self.send(Some(packet), head.to.interface, head.counter());
+            let interface = head.to.interface;
+            let leaves = self.mail_ourselves(number, head.to.remote, interface, packet.bytes());
+            if let Some(to_group) = leaves {
+                packet.meta.to_group = to_group;
+                self.send(Some(packet), interface, head.counter());
             }
             left -= len;
             if left == 0 {
@@ -420,20 +423,24 @@ impl Shard {
         whole.resize(head.ip_len() + HEADER_LEN + len, 0);
         let built = head.build(&mut whole, 0, &mut text, len);
         let interface = head.to.interface;
-        let leaves =
-            built.is_ok() && self.mail_ourselves(number, head.to.remote, interface, &whole);
+        let remote = head.to.remote;
+        let leaves = (built.is_ok())
+            .then(|| self.mail_ourselves(number, remote, interface, &whole))
+            .flatten();
         let outbox = self
             .outboxes
             .get_mut(usize::from(interface))
             .ok_or(libc::ENETUNREACH)?;
         let kept = &mut self.kept;
-        let sent = !leaves
-            || fragments(&mut self.slab, &whole, mtu, ident, |mut packet| {
+        let sent = leaves.is_none_or(|to_group| {
+            fragments(&mut self.slab, &whole, mtu, ident, |mut packet| {
                 packet.meta.interface = interface;
                 packet.meta.flow = head.mark;
+                packet.meta.to_group = to_group;
                 head.keep(packet.bytes(), kept);
                 outbox.push_back(packet);
-            });
+            })
+        });
         self.datagram = whole;
         built?;
         if !sent {

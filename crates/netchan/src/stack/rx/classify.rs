@@ -1,11 +1,12 @@
 //! Each packet of a burst to where its verdict says.
 
-use proto::time::Instant;
+use proto::{time::Instant, wire::ipv4::Protocol};
 
 use crate::{
     channel::Form,
     counters::Counter,
     driver::{interface::Receive, module::Side, steer::Verdict},
+    flow::{FlowKey, Tuple},
     limits::SHARDS_MAX,
     link::LinkError,
     packet::{Course, Packet},
@@ -89,7 +90,7 @@ pub(super) fn fate_of(verdict: &Result<Verdict, Reason>) -> tap::Note {
         Ok(Verdict::Flow(_)) => (tap::Verdict::Shard, None, Reason::NONE),
         Ok(Verdict::Host(_)) => (tap::Verdict::Host, None, Reason::NONE),
         Ok(Verdict::Forward) => (tap::Verdict::Forward, None, Reason::NONE),
-        Ok(Verdict::Lease(_) | Verdict::LeasedFrame(_)) => {
+        Ok(Verdict::Lease(_) | Verdict::Many | Verdict::LeasedFrame(_)) => {
             (tap::Verdict::Lease, None, Reason::NONE)
         }
         Ok(Verdict::Packet(_) | Verdict::Frame(_)) => {
@@ -127,7 +128,10 @@ pub(super) fn sort(
             side.host_work.push_back((work, packet));
         }
         Verdict::Lease(end) => give_leased(driver, side, end, packet, now),
-        Verdict::LeasedFrame(end) => put_leased(driver, side, (end, Form::Frame), packet, now),
+        Verdict::Many => give_many(driver, side, packet, now),
+        Verdict::LeasedFrame(end) => {
+            put_leased(driver, side, (end, Form::Frame), &packet, now);
+        }
         Verdict::Packet(end) => give(driver, side, (end, Begins::Network), packet, now),
         Verdict::Frame(end) => give(driver, side, (end, Begins::Frame), packet, now),
         Verdict::Forward => side.onward.push_back(packet),
@@ -181,7 +185,37 @@ pub(super) fn give_leased(
     packet: Packet,
     now: Instant,
 ) {
-    put_leased(driver, side, (end, Form::Ip), packet, now);
+    put_leased(driver, side, (end, Form::Ip), &packet, now);
+}
+
+/// lease: gives each application that is in a group a copy of a datagram to it, and the datagram to this process's own sockets, where it has some at that
+/// port, or no application is in the group. One that has left no buffer for its copy does not hold up the others.
+#[cold]
+fn give_many(driver: &DriverSide, side: &mut Receive, packet: Packet, now: Instant) {
+    let upper = usize::from(packet.meta.upper);
+    let Some(flow) = Tuple::of_received(packet.bytes(), upper) else {
+        return; // steer has seen its ports
+    };
+    let key = FlowKey {
+        protocol: Protocol::UDP,
+        ..flow.tcp_key()
+    };
+    let facts = &side.host.net.interfaces[usize::from(side.steer.interface())];
+    let is_everyones = !key.local.is_multicast() || facts.addresses.is_member(key.local);
+    let mut hearers = std::mem::take(&mut side.hearers);
+    if let Some(leases) = &side.steer.leases {
+        leases.hearers(&key, is_everyones, &mut hearers);
+    }
+    let is_own = hearers.is_empty() || driver.udp_ports.contains(key.local_port);
+    for end in hearers.drain(..) {
+        put_leased(driver, side, (end, Form::Ip), &packet, now);
+    }
+    side.hearers = hearers;
+    if is_own {
+        let hash = driver.host.flow_hash.hash(&key);
+        let number = side.steer.shard_of_key(&side.host, &key, hash);
+        into_inbox(side, number, packet);
+    }
 }
 
 /// The same of a packet in either form.
@@ -189,13 +223,13 @@ fn put_leased(
     driver: &DriverSide,
     side: &mut Receive,
     (end, form): (usize, Form),
-    packet: Packet,
+    packet: &Packet,
     now: Instant,
 ) {
     let Some(leases) = &mut side.steer.leases else {
         return;
     };
-    let counter = match leases.put(end, &packet, form) {
+    let counter = match leases.put(end, packet, form) {
         Ok(()) => Counter::LeaseIn,
         Err(reason) => {
             let link = side.steer.interface().into();
@@ -205,7 +239,7 @@ fn put_leased(
                     Form::Ip => Begins::Network,
                     Form::Frame => Begins::Frame,
                 };
-                (side.taps).lost(Reason::counted(reason), &packet, begins, now);
+                (side.taps).lost(Reason::counted(reason), packet, begins, now);
             }
             reason
         }

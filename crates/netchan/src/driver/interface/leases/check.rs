@@ -51,6 +51,18 @@ struct Fragmented {
     protocol: Protocol,
 }
 
+/// For how many a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cast {
+    /// One host.
+    One,
+    /// A group, or a broadcast: then [`Meta::to_group`](crate::packet::Meta::to_group) says whether members on this host are to have copies.
+    Many {
+        /// All that is left of its way: 0, and it stays on this host.
+        hops: u8,
+    },
+}
+
 /// Why an application may not send a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -59,7 +71,7 @@ pub enum Refusal {
     /// The source is no address of this host's; or a loopback address that is not the lease's, or would leave this host with the packet; of a frame, not the
     /// link's.
     Source,
-    /// A loopback address that is not lent.
+    /// A loopback address that is not lent; a group, of TCP (RFC 9293 §3.9.2.3); one host, though members on this host are to have copies.
     Destination,
     /// Neither TCP nor UDP nor a request for an echo, nor of a protocol or an EtherType that is the lease's.
     Protocol,
@@ -76,6 +88,7 @@ struct Fields {
     ends: (IpAddr, IpAddr),
     protocol: Protocol,
     upper: usize,
+    hops: u8,
     /// Identification, and whether it is not the first one.
     fragment: Option<(u32, bool)>,
 }
@@ -91,7 +104,7 @@ impl Rights {
         packet: &mut Packet,
         (net, number): (&Network, u8),
         (mtu, segmentation): (usize, Segmentation),
-    ) -> Result<(), Refusal> {
+    ) -> Result<Cast, Refusal> {
         let fields = match packet.bytes().first().map(|first| first >> 4) {
             Some(4) => v4(packet)?,
             Some(6) => v6(packet)?,
@@ -100,6 +113,7 @@ impl Rights {
         let source = fields.ends.0;
         let lends_loopback = net.lends_loopback(number.into());
         self.check_ends(fields.ends, net, lends_loopback)?;
+        let cast = cast_of(packet, &fields, (net, number))?;
         let transport = match fields.protocol {
             Protocol::TCP => Some(Transport::Tcp),
             Protocol::UDP => Some(Transport::Udp),
@@ -117,7 +131,7 @@ impl Rights {
                     (_, Some(Transport::Tcp)) => true,
                     (Segmentation::Offloaded { datagrams }, Some(Transport::Udp)) => datagrams,
                 };
-                let is_whole = fields.fragment.is_none();
+                let is_whole = fields.fragment.is_none() && cast == Cast::One;
                 is_cut && is_whole && segment >= SEGMENT_MIN && usize::from(segment) < mtu
             }
         };
@@ -128,7 +142,7 @@ impl Rights {
         let meta = &mut packet.meta;
         meta.protocol = fields.protocol;
         meta.upper = u16::try_from(fields.upper).map_err(|_| Refusal::Header)?;
-        Ok(())
+        Ok(cast)
     }
 
     /// Checks a frame of the application's for the link with this address and MTU, and cuts it to what follows its header. Where it goes, and its EtherType:
@@ -215,6 +229,28 @@ impl Rights {
     }
 }
 
+/// For how many a packet is. Copies are for members of a group, and for all that hear a broadcast.
+#[inline]
+fn cast_of(
+    packet: &Packet,
+    fields: &Fields,
+    (net, number): (&Network, u8),
+) -> Result<Cast, Refusal> {
+    let (is_group, loops) = (fields.ends.1.is_multicast(), packet.meta.to_group.get());
+    match (is_group, loops) {
+        (false, false) => return Ok(Cast::One),
+        (true, _) if fields.protocol == Protocol::TCP => return Err(Refusal::Destination),
+        (true, _) => {}
+        (false, true) => {
+            let facts = &net.interfaces[usize::from(number)];
+            if !facts.addresses.is_broadcast(fields.ends.1) || fields.protocol != Protocol::UDP {
+                return Err(Refusal::Destination);
+            }
+        }
+    }
+    Ok(Cast::Many { hops: fields.hops })
+}
+
 /// The source port of a transport header that is there as far as it says.
 fn source_port(transport: Transport, upper: &[u8]) -> Result<u16, Refusal> {
     const DATA_OFFSET: usize = 12;
@@ -256,6 +292,7 @@ fn v4(packet: &mut Packet) -> Result<Fields, Refusal> {
         ends: (header.source.into(), header.destination.into()),
         protocol: header.protocol,
         upper: ipv4::HEADER_LEN,
+        hops: header.ttl,
         fragment: fragment.then(|| (header.ident.into(), is_later)),
     })
 }
@@ -266,6 +303,7 @@ fn v6(packet: &mut Packet) -> Result<Fields, Refusal> {
         ends: (header.source.into(), header.destination.into()),
         protocol: header.next_header,
         upper: ipv6::HEADER_LEN,
+        hops: header.hop_limit,
         fragment: None,
     };
     packet.truncate(ipv6::HEADER_LEN + usize::from(header.payload_len));

@@ -234,6 +234,56 @@ fn loopback_addresses_stay_on_this_host() {
     }
 }
 
+/// Copies for members on this host are of what is for many; and that is UDP's, or of a protocol that was given.
+#[test]
+fn what_is_for_many_is_known_as_such() {
+    let one = Ok(Cast::One);
+    let many = |hops| Ok(Cast::Many { hops });
+    let wrong = Err(Refusal::Destination);
+    let (udp, tcp) = (Protocol::UDP, Protocol::TCP);
+    for (ends, protocol, port, said, with_copies) in [
+        ((OURS, THEIRS), udp, 53, one, wrong),
+        ((OURS, OURS), udp, 53, one, wrong),
+        ((OURS_V6, THEIRS_V6), udp, 53, one, wrong),
+        ((OURS, THEIRS), tcp, 80, one, wrong),
+        ((OURS, "239.1.2.3"), udp, 53, many(64), many(64)),
+        ((OURS_V6, "ff02::fb"), udp, 53, many(64), many(64)),
+        ((OURS, "239.1.2.3"), Protocol(253), 0, many(64), many(64)),
+        ((OURS, "239.1.2.3"), tcp, 80, wrong, wrong),
+        ((OURS_V6, "ff02::fb"), tcp, 40_000, wrong, wrong),
+        // Without copies a broadcast goes as any packet.
+        ((OURS, "10.0.0.255"), udp, 53, one, many(64)),
+        ((OURS, "255.255.255.255"), udp, 53, one, many(64)),
+        ((OURS, "10.0.0.255"), tcp, 80, one, wrong),
+        (
+            (OURS, "239.1.2.3"),
+            udp,
+            80,
+            Err(Refusal::Port),
+            Err(Refusal::Port),
+        ),
+    ] {
+        let bytes = packet(ends, protocol, port, 10);
+        for (loops, expected) in [(false, said), (true, with_copies)] {
+            let mut rights = rights();
+            rights.protocols.insert(PacketProtocol::Ip(253));
+            let mut slab = Slab::new(1, HEADROOM + 2048).unwrap();
+            let mut packet = Packet::new(slab.alloc().unwrap(), HEADROOM);
+            packet.room_mut()[..bytes.len()].copy_from_slice(&bytes);
+            packet.set_len(bytes.len());
+            packet.meta.to_group = loops.into();
+            let link = (1500, Segmentation::None);
+            let cast = rights.check(&mut packet, (&net(), 0), link);
+            assert_eq!(cast, expected, "{ends:?} {protocol:?} {loops}");
+        }
+    }
+    // Nothing is cut for a group: its members here get whole datagrams.
+    let bytes = packet((OURS, "239.1.2.3"), udp, 53, 3000);
+    let all = Segmentation::Offloaded { datagrams: true };
+    let cut = check(&mut rights(), &bytes, 1000, (1500, all));
+    assert_eq!(cut, Err(Refusal::Length));
+}
+
 /// An echo message of this type and code.
 fn echo(ends: (&str, &str), protocol: Protocol, (kind, code): (u8, u8), ident: u16) -> Vec<u8> {
     let mut bytes = packet(ends, protocol, 0, 32);
