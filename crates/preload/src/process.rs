@@ -270,6 +270,11 @@ pub fn give_up() {
     CONFIGURED.store(NO, Relaxed); // a thread that sees it late asks once more
 }
 
+/// Whether it has given up.
+pub fn has_given_up() -> bool {
+    CONFIGURED.load(Relaxed) == NO
+}
+
 /// What a process notes of what it makes: see [`is_inherited`].
 pub fn generation() -> u32 {
     GENERATION.load(Relaxed)

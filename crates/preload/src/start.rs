@@ -30,8 +30,9 @@ pub fn has_stack() -> bool {
         return true;
     }
     let _starting = process::starting();
-    if process::net().is_some() {
-        return true;
+    // Another thread was first; or this one, with another socket.
+    if process::net().is_some() || process::has_given_up() {
+        return process::net().is_some();
     }
     match first() {
         Ok(net) => {
