@@ -123,6 +123,7 @@ test-tsan:
 
 # Real programs and the real Linux stack, in network namespaces: all cases, optimised.
 test-system: build
+	@mkdir -p $(dir $(NETCHAN_SKIPS))
 	NETCHAN_SYSTEM=1 $(CARGO) test --release --workspace --test system
 
 # packetdrill's public TCP scripts: SUITE is a checkout of the public project with packetdrill built in it. As root: in a mount namespace where sh is bash.
