@@ -145,7 +145,18 @@ pub fn daemon(arguments: &Arguments, flags: &log::Flags) -> Outcome {
 /// Lends `net`'s links at a socket that is found by its name alone. [`Lending::stop`] ends it.
 pub struct Lending {
     service: Service,
-    path: PathBuf,
+    place: Unlisted,
+}
+
+/// Its socket's path. Dropping it removes the directory, also where the run comes to nothing.
+struct Unlisted(PathBuf);
+
+impl Drop for Unlisted {
+    fn drop(&mut self) {
+        if let Some(directory) = self.0.parent() {
+            let _ = fs::remove_dir_all(directory); // in /tmp, which is cleaned
+        }
+    }
 }
 
 impl Lending {
@@ -155,24 +166,21 @@ impl Lending {
     /// A rule that makes no sense; the system's.
     pub fn start(net: &Net, config: &Config) -> Result<Self, Failure> {
         let rules = Rules::of(&config.leases).map_err(failed)?;
-        let path = socket::unlisted()?;
-        let listening = socket::listen_at(&path, true)?;
+        let place = Unlisted(socket::unlisted()?);
+        let listening = socket::listen_at(&place.0, true)?;
         let stack = Stack(net.clone());
         let service = Service::start(listening, stack, rules, ()).map_err(at("netchan-lease"))?;
-        Ok(Self { service, path })
+        Ok(Self { service, place })
     }
 
     /// Where programs ask.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.place.0
     }
 
     /// No lease is there any more.
     pub fn stop(self) {
         self.service.stop();
-        if let Some(directory) = self.path.parent() {
-            let _ = fs::remove_dir_all(directory); // in /tmp, which is cleaned
-        }
     }
 }
 

@@ -166,8 +166,9 @@ pub fn unlisted() -> Result<PathBuf, Failure> {
         return Err(failed("the system has too few random numbers"));
     }
     let name = format!("{:032x}", u128::from_ne_bytes(name));
-    let directory = env::temp_dir().join(format!("netchan-run-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&directory); // an earlier process had our number
+    // No name that another user could have taken before.
+    let now = crate::units::now_ns();
+    let directory = env::temp_dir().join(format!("netchan-run-{}-{now}", std::process::id()));
     let made = fs::DirBuilder::new().mode(0o711).create(&directory);
     made.map_err(at(directory.display()))?;
     let searched = fs::set_permissions(&directory, Permissions::from_mode(0o711)); // a umask may have taken something away
@@ -408,7 +409,9 @@ pub(super) mod tests {
         drop(listening);
         let next = unlisted().unwrap();
         assert_ne!(path, next);
-        fs::remove_dir_all(directory).unwrap();
+        for place in [&path, &next] {
+            fs::remove_dir_all(place.parent().unwrap()).unwrap();
+        }
     }
 
     #[test]
