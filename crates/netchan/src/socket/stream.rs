@@ -177,14 +177,16 @@ impl Stream {
         let state = self.call(stack, Before::Links, |shard, number, _| {
             let socket = shard.tcp(number)?;
             let is_held = socket.connection.is_held(); // connected, as far as anyone was told
-            Some((is_held || socket.was_open(), socket.is_over()))
+            let is_through = is_held || socket.was_open();
+            Some((is_through, socket.is_over(), socket.interface()))
         });
         match state {
-            Some((true, false)) => {
+            Some((true, false, link)) => {
                 self.report();
+                stack.await_returned(link); // the last segment of the handshake
                 Ok(())
             }
-            Some((false, false)) => Err(libc::EALREADY),
+            Some((false, false, _)) => Err(libc::EALREADY),
             _ => {
                 let pending = self.take_error(stack);
                 self.disconnect(stack);

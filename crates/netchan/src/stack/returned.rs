@@ -2,7 +2,7 @@
 //! it. Programs that talk to themselves count on that: they write to one end of a connection, or close it, and ask the other end without a wait in between.
 //!
 //! It goes for the regimes whose shards are turned by the application's threads, and as a rule: where another thread is at a packet at that moment, it comes
-//! when that one is through.
+//! when that one is through. connect(2) waits for that, too: once it says that a connection is made, its listener has it.
 
 use std::cell::Cell;
 
@@ -31,6 +31,18 @@ impl Stack {
     /// Whether it goes so here.
     pub(super) fn returns_at_once(&self) -> bool {
         self.layout.holder == Holder::Application && self.threaded && !self.stepped
+    }
+
+    /// The calling thread was told what another thread's turn has done: what that turn sends by `link` has arrived when this returns, if that leads to
+    /// this host.
+    #[cold]
+    pub fn await_returned(&self, link: u8) {
+        if let Some(own) = self.driver.own
+            && self.driver.queues[own].link == link
+            && self.returns_at_once()
+        {
+            self.send_led(1 << own, self.clock.now());
+        }
     }
 
     /// The calling thread, which holds no shard, has handed packets of this host's to the shards' channels.

@@ -86,8 +86,7 @@ def connects():
             with socket.socket() as s:
                 s.setblocking(blocking)
                 code = s.connect_ex(listener.getsockname())
-                # A thread that waits may be woken a moment before its last segment leaves.
-                polled_now = bool(select.select([listener], [], [], 20 if blocking else 0)[0])
+                polled_now = bool(select.select([listener], [], [], 0)[0])
                 accepted = says(listener.accept)
                 done = s.connect_ex(listener.getsockname())
                 if isinstance(accepted, tuple):
