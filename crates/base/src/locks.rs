@@ -15,6 +15,8 @@ pub static FRESH: Class = Class::new(20, "socket").across_sleep();
 pub static HOMES: Class = Class::new(30, "homes");
 /// Giant, where the whole stack runs under it.
 pub static GIANT: Class = Class::new(40, "giant");
+/// The leases that stand side by side, while their ports for sockets that name none change.
+pub static LEASE_SETS: Class = Class::new(34, "leases side by side").across_sleep();
 /// The ports that a lease has. Held while one is bound, so while a core's thread runs a call for that (`percpu`).
 pub static LENT_PORTS: Class = Class::new(35, "ports of a lease").across_sleep();
 /// The receiving half of an interface.
@@ -89,6 +91,7 @@ pub static ALL: &[&Class] = &[
     &CHANGING,
     &FRESH,
     &HOMES,
+    &LEASE_SETS,
     &LENT_PORTS,
     &GIANT,
     &RECEIVE,

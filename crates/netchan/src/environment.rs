@@ -6,8 +6,12 @@ use crate::{
     Builder, Net, Regime,
     config::Config,
     errno::invalid,
-    link::specification::{self, Kind, Specification},
+    link::{
+        lease::{self, Client, LeasedLink},
+        specification::{self, Kind, Specification},
+    },
     log::Verbosity,
+    own::Own,
     units,
 };
 
@@ -117,6 +121,37 @@ pub fn builder(variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Builder>
             .map_err(|e| in_variable(GATEWAY, &e))?;
     }
     finish(builder, variable)
+}
+
+/// A builder for a child of a process that lends it its links: by their names, and our ends of connections to the lender. The settings are as [`builder`]'s;
+/// addresses, routes, modules and forwarding are the lender's business.
+///
+/// # Errors
+/// As for [`builder`]; the lender's.
+pub fn builder_on(
+    lent: Vec<(String, Own)>,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> io::Result<Builder> {
+    let mut builder = Net::builder();
+    if let Some(path) = variable(CONFIG) {
+        let settings = Config {
+            links: Vec::new(),
+            modules: Vec::new(),
+            forwarding: None,
+            ..config(&path, None)?
+        };
+        builder = builder.configured(&settings)?;
+    }
+    for (link, lender) in lent {
+        let options = lease::Options {
+            link,
+            ..lease::Options::default()
+        };
+        let link = LeasedLink::attach(Client::of(lender), &options)?;
+        builder = builder.link_with(Box::new(link));
+    }
+    let own = |name: &str| variable(name).filter(|_| name != FORWARDING);
+    finish(builder, &own)
 }
 
 /// What goes for both ways: regime, Giant, dispatch and forwarding, and an answer for `netchan show`.

@@ -49,7 +49,7 @@ pub use driver::{module, network::LinkFacts};
 pub use errno::code as errno_of;
 #[doc(hidden)]
 pub use forked::{ForFork, begin_anew, held_for_fork};
-pub use net::{Builder, Lent, Net, Paused, Tcp, Threads, Udp};
+pub use net::{Builder, LeaseSet, Lent, Net, Paused, Tcp, Threads, Udp};
 #[doc(inline)]
 pub use netchan_base::{Clock, clock, limits, locks, packet, units};
 #[doc(inline)]

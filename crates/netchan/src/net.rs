@@ -19,7 +19,7 @@ use std::{fmt, io, net::IpAddr, sync::Arc, time::Duration};
 pub(crate) use self::sockets::first_of;
 pub use self::{
     builder::{Builder, Threads},
-    lending::Lent,
+    lending::{LeaseSet, Lent},
     pause::Paused,
     sockets::{Tcp, Udp},
 };

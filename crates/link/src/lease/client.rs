@@ -151,7 +151,9 @@ impl Client {
         Self::of(Own::stay(socket))
     }
 
-    pub(super) fn of(socket: Own) -> Self {
+    /// Goes on with a connection of ours.
+    #[must_use]
+    pub fn of(socket: Own) -> Self {
         let owed = mutex(&locks::LEASE_SOCKET, 0);
         Self { socket, owed }
     }

@@ -99,7 +99,10 @@ impl LeasedLink {
     }
 
     /// A lease over a connection.
-    pub(super) fn attach(client: Client, options: &Options) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn attach(client: Client, options: &Options) -> io::Result<Self> {
         let (terms, files) = client.attach(&options.link, &program())?;
         Self::over(client, &terms, files.map(Own::keep), options.mtu)
     }

@@ -143,7 +143,7 @@ impl Network {
 
     /// Whether loopback addresses are lent with this interface: then leases may share them.
     pub fn lends_loopback(&self, number: usize) -> bool {
-        let is_here = self.loopback.map(usize::from) == Some(number) && self.lo().is_none();
+        let is_here = self.loopback.map(usize::from) == Some(number);
         is_here && self.interfaces[number].lender.is_none()
     }
 

@@ -7,9 +7,10 @@ use std::{
     sync::Arc,
 };
 
+use percore::lock::{Mutex, mutex};
 use proto::wire::ipv4::Protocol;
 
-use super::Net;
+use super::{InterfaceFacts, Net};
 use crate::{
     api::{
         Kind,
@@ -22,6 +23,7 @@ use crate::{
     link::lease::{
         Binding, FILES, Membership, PortRange, Reuse, Terms, Transport, VERSION, covers,
     },
+    locks,
 };
 
 /// A part of a link that is lent to an application: packets of the ports that it has go to it, and what it sends is checked and goes out by the link.
@@ -34,6 +36,80 @@ pub struct Lent {
     user: u32,
     core: Arc<LeaseCore>,
     files: LeaseFiles,
+    set: LeaseSet,
+}
+
+/// The leases that one application has side by side, of different links: they have the same ports for sockets that name none, and none keeps another one from a
+/// port.
+#[derive(Clone)]
+pub struct LeaseSet(Arc<Set>);
+
+struct Set {
+    net: Net,
+    /// By which ports are known as its own: never another one's.
+    number: u64,
+    members: Mutex<Members>,
+}
+
+#[derive(Default)]
+struct Members {
+    cores: Vec<Arc<LeaseCore>>,
+    ranges: Vec<PortRange>,
+}
+
+impl Drop for Set {
+    fn drop(&mut self) {
+        let ranges = &self.members.lock().ranges;
+        self.net.stack().control.directory.take_back(ranges);
+    }
+}
+
+impl LeaseSet {
+    /// Whether a lease of the link named `link` may come beside these: there is none of it.
+    #[must_use]
+    pub fn has_room_for(&self, link: &str) -> bool {
+        let Ok(link) = self.0.net.lent_link(link) else {
+            return false;
+        };
+        let members = self.0.members.lock();
+        members.cores.iter().all(|core| core.link != link)
+    }
+
+    fn add(&self, core: &Arc<LeaseCore>) -> Result<(), i32> {
+        let mut members = self.0.members.lock();
+        members.cores.push(core.clone());
+        if members.ranges.is_empty() {
+            drop(members);
+            return self.more_ports().map(drop);
+        }
+        for &range in &members.ranges {
+            self.0.net.give_ports(core, range);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, number: u64) {
+        let mut members = self.0.members.lock();
+        members.cores.retain(|core| core.number != number);
+    }
+
+    fn more_ports(&self) -> Result<Vec<PortRange>, i32> {
+        let net = &self.0.net;
+        let mut members = self.0.members.lock();
+        let has: u32 = members.ranges.iter().map(|range| range.count()).sum();
+        let has = usize::try_from(has).unwrap_or(usize::MAX);
+        let count = has.clamp(limits::LEASE_PORTS, limits::LEASE_PORTS_MAX);
+        if has + count > limits::LEASE_PORTS_ALL {
+            return Err(libc::EADDRNOTAVAIL);
+        }
+        let count = u16::try_from(count).map_err(|_| libc::EADDRNOTAVAIL)?;
+        let range = net.stack().control.directory.lend(count)?;
+        members.ranges.push(range);
+        for core in &members.cores {
+            net.give_ports(core, range);
+        }
+        Ok(vec![range])
+    }
 }
 
 impl fmt::Debug for Lent {
@@ -55,18 +131,62 @@ impl Net {
     /// `InvalidInput`: no such link, or there are several and none is named; EOPNOTSUPP: the link has several queues; EMFILE: 4,096 leases;
     /// EADDRNOTAVAIL: no ports are left; the system's.
     pub fn lend(&self, link: &str, holder: &str, user: u32) -> io::Result<Lent> {
+        self.lend_beside(None, link, holder, user)
+    }
+
+    /// The same, beside leases of other links that the same application has.
+    ///
+    /// # Errors
+    /// As for [`lend`](Self::lend).
+    pub fn lend_beside(
+        &self,
+        beside: Option<&LeaseSet>,
+        link: &str,
+        holder: &str,
+        user: u32,
+    ) -> io::Result<Lent> {
         let link = self.lent_link(link)?;
         let stack = self.stack();
         let (core, files) = stack.open_lease(link, holder.to_owned())?;
+        let set = || {
+            LeaseSet(Arc::new(Set {
+                net: self.clone(),
+                number: core.number,
+                members: mutex(&locks::LEASE_SETS, Members::default()),
+            }))
+        };
+        let set = beside.cloned().unwrap_or_else(set);
         let lent = Lent {
             net: self.clone(),
             link,
             user,
             core,
             files,
+            set,
         };
-        lent.more_ports().map_err(io::Error::from_raw_os_error)?;
+        let given = lent.set.add(&lent.core);
+        given.map_err(io::Error::from_raw_os_error)?;
         Ok(lent)
+    }
+
+    /// Ports for sockets that name none.
+    fn give_ports(&self, core: &LeaseCore, range: PortRange) {
+        core.ports.lock().ranges.push(range);
+        self.stack().give_ports(core.link, core.number, range);
+    }
+
+    /// Its links, by their names, where all of them can be lent; none where one is another process's itself, or has several queues.
+    #[must_use]
+    pub fn lendable(&self) -> Vec<String> {
+        let stack = self.stack();
+        let net = stack.control.host.network();
+        let can_be = |facts: &InterfaceFacts, queues: &Vec<usize>| {
+            let is_ours = facts.lender.is_none() && queues.len() == 1;
+            is_ours.then(|| facts.device().to_owned())
+        };
+        let links = net.interfaces.iter().zip(&stack.driver.links);
+        let all: Option<_> = links.map(|(facts, queues)| can_be(facts, queues)).collect();
+        all.unwrap_or_default()
     }
 
     fn lent_link(&self, name: &str) -> io::Result<usize> {
@@ -106,6 +226,11 @@ impl Lent {
     /// What the application has to be given, in the order in which it takes them.
     pub fn files(&self) -> [BorrowedFd<'_>; FILES] {
         self.files.all()
+    }
+
+    /// The leases that it stands beside, or may.
+    pub fn set(&self) -> LeaseSet {
+        self.set.clone()
     }
 
     /// The lease's number; never another one's.
@@ -192,7 +317,7 @@ impl Lent {
             reuse_address: reuse.address && binding.transport != Transport::Ping,
             reuse_port: reuse.port,
             device: None,
-            lease: Some(self.core.number),
+            lease: Some(self.set.0.number),
             user: Some(self.user),
         })?;
         let port = LeasedPort {
@@ -366,20 +491,7 @@ impl Lent {
     /// # Errors
     /// EADDRNOTAVAIL: so many are not free, or it would have more than 8,192.
     pub fn more_ports(&self) -> Result<Vec<PortRange>, i32> {
-        let stack = self.net.stack();
-        let mut ports = self.core.ports.lock();
-        let has: u32 = ports.ranges.iter().map(|range| range.count()).sum();
-        let has = usize::try_from(has).unwrap_or(usize::MAX);
-        let count = has.clamp(limits::LEASE_PORTS, limits::LEASE_PORTS_MAX);
-        if has + count > limits::LEASE_PORTS_ALL {
-            return Err(libc::EADDRNOTAVAIL);
-        }
-        let count = u16::try_from(count).map_err(|_| libc::EADDRNOTAVAIL)?;
-        let range = stack.control.directory.lend(count)?;
-        ports.ranges.push(range);
-        drop(ports);
-        stack.give_ports(self.link, self.core.number, range);
-        Ok(vec![range])
+        self.set.more_ports()
     }
 }
 
@@ -387,10 +499,10 @@ impl Drop for Lent {
     fn drop(&mut self) {
         let stack = self.net.stack();
         stack.close_lease(self.link, &self.core);
+        self.set.remove(self.core.number);
         let ports = std::mem::take(&mut *self.core.ports.lock());
         for port in ports.bindings {
             stack.control.directory.release(port.id);
         }
-        stack.control.directory.take_back(&ports.ranges);
     }
 }

@@ -54,17 +54,18 @@ pub fn add_interface(net: &mut Network, plan: &LinkPlan) -> io::Result<()> {
         lender: lease.is_some().then_some(LENDER),
         pipes: lease.as_ref().map(|lease| lease.pipes()),
     });
-    let leased = lease.map(|lease| lease.addresses());
+    let mut leased = lease.map_or_else(Vec::new, |lease| lease.addresses());
+    leased.retain(|address| !address.ip().is_loopback()); // these are shared or not
     for address in &plan.addresses {
         net.add_address(number, *address).map_err(bad)?;
     }
-    for address in leased.iter().flatten() {
+    for address in &leased {
         // A link-local one has come with one of IPv6 already.
         if !net.interfaces[number].addresses.is_local(address.ip()) {
             net.add_address(number, *address).map_err(bad)?;
         }
     }
-    if leased.is_some() {
+    if !leased.is_empty() {
         for family in [
             IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             Ipv6Addr::UNSPECIFIED.into(),

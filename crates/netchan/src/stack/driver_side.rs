@@ -165,9 +165,9 @@ impl Halves {
 }
 
 impl DriverSide {
-    /// Threads that wait for sockets lead the links no more.
-    pub fn keep_links(&self) {
-        self.can_lead.store(false, Relaxed); // which thread polls is the leader's affair; this is asked before
+    /// Whether threads that wait for sockets may lead the links. A hint; a leader that goes to sleep asks once more.
+    pub fn can_be_led(&self) -> bool {
+        self.can_lead.load(Relaxed) // see `Stack::keep_links`
     }
 
     /// Whether a queue's link is gone for good.

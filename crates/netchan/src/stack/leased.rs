@@ -18,7 +18,7 @@ use crate::{
     channel::PacketProtocol,
     ephemeral::EphemeralPorts,
     limits,
-    link::lease::{Binding, Lease, Reuse, Transport, covers},
+    link::lease::{Binding, Lease, PortRange, Reuse, Transport, covers},
     sys,
 };
 
@@ -239,5 +239,8 @@ fn bindings(
 
 /// The ports of sockets that name none, of a stack whose links have these leases.
 pub(crate) fn ephemeral_ports(leases: &[Arc<dyn Lease>]) -> EphemeralPorts {
-    EphemeralPorts::of_lease(leases.iter().flat_map(|lease| lease.ports()).collect())
+    let mut ranges: Vec<PortRange> = leases.iter().flat_map(|lease| lease.ports()).collect();
+    ranges.sort_unstable_by_key(|range| (range.0, range.1));
+    ranges.dedup(); // those that stand side by side have the same
+    EphemeralPorts::of_lease(ranges)
 }

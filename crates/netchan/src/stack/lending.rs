@@ -38,7 +38,7 @@ impl Stack {
         let (end, source, files) = lease((number, link), holder)?;
         let core = end.core().clone();
         // A thread that waits for a socket of this process does not look at leases.
-        self.driver.keep_links();
+        self.keep_links();
         let bells = self.with_interface(queue, |interface| {
             interface.leases.add(source)?;
             interface.leases.bells()

@@ -53,8 +53,7 @@ impl Stack {
     pub fn has_leaders(&self) -> bool {
         match self.layout.holder {
             Holder::Application => true,
-            // Relaxed: a hint, asked once a wait.
-            Holder::Anyone => self.driver.can_lead.load(Relaxed),
+            Holder::Anyone => self.driver.can_be_led(),
             Holder::Core | Holder::Network => false,
         }
     }
@@ -79,10 +78,19 @@ impl Stack {
             && (0..self.driver.queues.len()).all(has_fd)
     }
 
+    /// Threads that wait for sockets lead the links no more. One that does is called: it stops, and a link's thread takes over.
+    pub fn keep_links(&self) {
+        // The fences of the ring and of the leader's `arm` order this and what it asks before its sleep.
+        if self.driver.can_lead.swap(false, Relaxed) {
+            for cell in &self.sockets.cells {
+                cell.doorbell.ring();
+            }
+        }
+    }
+
     /// Makes the calling thread, which leads a shard, the leader of the shard's lane; false if it may not be, or another one is.
     pub fn lead_links(&self, shard: usize) -> bool {
-        // Relaxed: written once, before there are sockets.
-        if !self.driver.can_lead.load(Relaxed) || self.sockets.polls_in_background() {
+        if !self.driver.can_be_led() || self.sockets.polls_in_background() {
             return false;
         }
         match self.driver.lane_of_shard(shard).leader.lead() {

@@ -63,6 +63,13 @@ pub fn application_of(
     tell: impl Fn(&Lent) + Send + 'static,
 ) -> (Net, Arc<Lent>) {
     let lent = Arc::new(lender.lend("", name, user).unwrap());
+    let link = leased(&lent, tell);
+    let net = builder.link_with(Box::new(link)).start().unwrap();
+    (net, lent)
+}
+
+/// The application's side of a lease, whose requests a thread answers.
+pub fn leased(lent: &Arc<Lent>, tell: impl Fn(&Lent) + Send + 'static) -> LeasedLink {
     let flags = SocketFlags::CLOEXEC;
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let (socket, far) = rustix::net::socketpair(family, kind, flags, None).unwrap();
@@ -73,9 +80,7 @@ pub fn application_of(
         files.push(file.try_clone_to_owned().unwrap());
     }
     files.push(far);
-    let link = LeasedLink::adopt(files, &Options::default()).unwrap();
-    let net = builder.link_with(Box::new(link)).start().unwrap();
-    (net, lent)
+    LeasedLink::adopt(files, &Options::default()).unwrap()
 }
 
 fn answer(socket: &OwnedFd, lent: &Lent, tell: &dyn Fn(&Lent)) {

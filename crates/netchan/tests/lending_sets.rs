@@ -1,0 +1,173 @@
+//! Leases of several links that one application has side by side, as a forked child has them of its parent's.
+
+mod lease_service;
+
+use std::{
+    io::{Read, Write},
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
+
+use lease_service::{LENDER, PEER, application, leased, lender_and_peer, lender_of, pattern};
+use netchan::{Lent, Net, Regime, link::wire};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A lender with loopback addresses of its own, and its peer.
+fn lender(regime: Regime) -> (Net, Net) {
+    let settings = Net::builder().loopback(true).regime(regime);
+    lender_of(settings, &wire::Options::default())
+}
+
+/// An application with leases of both of the lender's links.
+fn with_both(lender: &Net, name: &str) -> (Net, [Arc<Lent>; 2]) {
+    let first = lender.lend("", name, 0).unwrap();
+    assert!(!first.set().has_room_for("") && first.set().has_room_for("lo"));
+    let second = lender
+        .lend_beside(Some(&first.set()), "lo", name, 0)
+        .unwrap();
+    assert!(!first.set().has_room_for("lo"));
+    let leases = [Arc::new(first), Arc::new(second)];
+    let mut builder = Net::builder().loopback(true);
+    for lent in &leases {
+        builder = builder.link_with(Box::new(leased(lent, |_| ())));
+    }
+    (builder.start().unwrap(), leases)
+}
+
+/// One connection to a listener at `bound`, from each of these to each of their addresses.
+fn reached(server: &Net, bound: &str, by: &[(&Net, &str)]) {
+    let listener = server.tcp().listen(bound).unwrap();
+    let sent = pattern(200_000, 3);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in by {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(&sent).unwrap();
+                let mut end = [0];
+                let _ = stream.read(&mut end);
+            }
+        });
+        for (client, to) in by {
+            let address = to.parse().unwrap();
+            let mut stream = client.tcp().connect_timeout(address, PATIENCE).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut got = vec![0; sent.len()];
+            stream.read_exact(&mut got).unwrap();
+            assert!(got == sent, "{to}");
+        }
+    });
+}
+
+#[test]
+fn they_are_one_applications_at_all_addresses() {
+    for regime in Regime::here() {
+        let (lender, peer) = lender(regime);
+        let (application, leases) = with_both(&lender, "both");
+        assert_eq!(leases[0].ports().1, leases[1].ports().1);
+        let own = format!("{LENDER}:80");
+        reached(
+            &application,
+            "0.0.0.0:80",
+            &[
+                (&peer, &own),
+                (&lender, &own),
+                (&lender, "127.0.0.1:80"),
+                (&application, "127.8.8.8:80"),
+            ],
+        );
+        reached(&application, "[::1]:81", &[(&lender, "[::1]:81")]);
+        reached(
+            &peer,
+            "0.0.0.0:82",
+            &[(&application, &format!("{PEER}:82"))],
+        );
+        let own = format!("{LENDER}:83");
+        reached(
+            &lender,
+            "0.0.0.0:83",
+            &[
+                (&application, "127.0.0.1:83"),
+                (&application, &own),
+                (&peer, &own),
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_link_that_is_not_there_has_no_place_in_it() {
+    let (lender, _peer) = lender_and_peer(&wire::Options::default());
+    let lent = lender.lend("", "one", 0).unwrap();
+    let set = lent.set();
+    assert!(!set.has_room_for("lo") && !set.has_room_for(""));
+    assert!(lender.lend_beside(Some(&set), "lo", "one", 0).is_err());
+    assert_eq!(lender.lendable().len(), 1);
+    let (application, _lent) = application(&lender, "other", Net::builder());
+    assert!(application.lendable().is_empty(), "a lease is not lent on");
+}
+
+#[test]
+fn their_ports_are_others_only_after_both() {
+    let (lender, _peer) = lender(Regime::AppChannel);
+    let (one, [first, second]) = with_both(&lender, "both");
+    let listener = one.tcp().listen("0.0.0.0:80").unwrap();
+    let (other, _other) = application(&lender, "other", Net::builder());
+    let errno = |net: &Net| net.tcp().listen("0.0.0.0:80").unwrap_err().raw_os_error();
+    assert_eq!(errno(&other), Some(libc::EADDRINUSE));
+    assert_eq!(errno(&lender), Some(libc::EADDRINUSE));
+    // More of them than a lease begins with, at either link.
+    let target = lender.tcp().listen("0.0.0.0:81").unwrap();
+    let connect = || {
+        one.tcp()
+            .connect_timeout("127.0.0.1:81".parse().unwrap(), PATIENCE)
+    };
+    let all: Vec<_> = (0..40).map(|_| connect().unwrap()).collect();
+    let ranges = first.ports().1;
+    assert!(ranges.len() > 1 && ranges == second.ports().1);
+    drop((all, target, listener));
+    let port = ranges[0].0;
+    let at = |port: u16| lender.tcp().listen(format!("0.0.0.0:{port}"));
+    drop(first);
+    assert!(at(port).is_err(), "the other one has it still");
+    drop((one, second));
+    let is_free = (0..1000).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        at(port).is_ok() && at(80).is_ok()
+    });
+    assert!(is_free, "both have ended");
+}
+
+/// A thread that leads the links when the first lease comes stops: a link's thread looks after them, and what it waits for comes as before.
+#[test]
+fn a_thread_that_waits_already_leads_no_more() {
+    for regime in Regime::here() {
+        let lender = Net::builder().loopback(true).regime(regime);
+        let lender = lender.start().unwrap();
+        let listener = lender.tcp().listen("127.0.0.1:80").unwrap();
+        let at = "127.0.0.1:80".parse().unwrap();
+        let (accepted, comes) = mpsc::channel();
+        let waiting = thread::spawn(move || {
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(b"hello").unwrap();
+                accepted.send(()).unwrap();
+            }
+        });
+        let hears = |net: &Net| {
+            let connected = net.tcp().connect_timeout(at, PATIENCE);
+            let mut stream = connected.unwrap_or_else(|e| panic!("{regime}: {e}"));
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.read_exact(&mut [0; 5]).unwrap();
+            comes.recv_timeout(PATIENCE).unwrap();
+        };
+        hears(&lender);
+        thread::sleep(Duration::from_millis(50)); // it sleeps by then
+        let lent = Arc::new(lender.lend("lo", "late", 0).unwrap());
+        let link = Box::new(leased(&lent, |_| ()));
+        let application = Net::builder().loopback(true).link_with(link);
+        hears(&application.start().unwrap());
+        waiting.join().unwrap();
+    }
+}
