@@ -47,7 +47,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("crates/tokio", &["netchan"]),
     ("crates/c", &["netchan"]),
-    ("crates/preload", &["netchan"]),
+    ("crates/lend", &["netchan"]),
+    ("crates/preload", &["netchan", "netchan-lend"]),
     (
         "crates/packetdrill",
         &["netchan", "netchan-preload", "percore", "proto"],
@@ -55,7 +56,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("crates/supervise", &["netchan"]),
     (
         "crates/cli",
-        &["netchan", "netchan-lab", "netchan-supervise"],
+        &[
+            "netchan",
+            "netchan-lab",
+            "netchan-lend",
+            "netchan-supervise",
+        ],
     ),
     ("lab", &["netchan", "percore", "proto"]),
 ];
@@ -145,7 +151,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
             (
                 "life",
                 &[
-                    "children", "exit", "fork", "hearing", "keeper", "notices", "start",
+                    "children", "exit", "fork", "hearing", "keeper", "lending", "notices", "start",
                 ],
             ),
             (
@@ -183,6 +189,7 @@ const SOURCES: &[&str] = &[
     "crates/base/src/",
     "crates/c/src/",
     "crates/cli/src/",
+    "crates/lend/src/",
     "crates/link/src/",
     "crates/netchan/src/",
     "crates/packetdrill/src/",

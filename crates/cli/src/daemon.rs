@@ -3,27 +3,18 @@
 //! | file in `daemon` | what it holds |
 //! | --- | --- |
 //! | `socket` | the socket at which leases are asked for |
-//! | `peer` | the process that asks |
-//! | `rules` | which user and program may have which port |
-//! | `request` | one request and its answer |
-//! | `answer` | the thread that answers |
-//! | `holders` | which lease has which port |
-//! | `pairs` | short cuts between leases |
-//! | `refusals` | how often refusals are told of |
+//! | `rules` | users and groups of the rules, by their names |
 
 use std::{
-    env, fs, io,
-    net::{Ipv4Addr, SocketAddr},
-    os::{fd::BorrowedFd, unix::fs::DirBuilderExt},
+    env, fs,
+    net::Ipv4Addr,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
 use clap::builder::PossibleValuesParser;
-use netchan::{
-    Lent, Net, PairEnd, Regime,
-    config::Config,
-    link::lease::{Binding, FILES, Membership, PortRange, Reuse, Terms},
-};
+use netchan::{Net, Regime, config::Config};
+use netchan_lend::Service;
 use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
     thread::{CapabilitySet, CapabilitySets, set_capabilities},
@@ -34,22 +25,10 @@ use signal_hook::{
     iterator::{Handle, Signals},
 };
 
-mod answer;
-mod holders;
-mod pairs;
-mod peer;
-mod refusals;
-mod request;
 mod rules;
 mod socket;
 
-use self::{
-    answer::Service,
-    peer::Peer,
-    request::{Lease, Lender},
-    rules::Rules,
-    socket::Listening,
-};
+use self::socket::Listening;
 use crate::{
     failure::{Failure, Outcome, at, failed, usage},
     log,
@@ -106,7 +85,7 @@ pub fn daemon(arguments: &Arguments, flags: &log::Flags) -> Outcome {
     let config = load(arguments)?;
     log::begin(&flags.over(config.log.clone()))?;
     let settings = run::settings(&as_run(arguments)?)?;
-    let rules = Rules::of(&config.leases).map_err(|why| in_file(arguments, &why))?;
+    let rules = rules::of(&config.leases).map_err(|why| in_file(arguments, &why))?;
     let user = arguments.user.as_deref().map(find).transpose()?;
     // Before anything else is there: a signal that comes early ends it in order, too.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(at("signals"))?;
@@ -119,8 +98,8 @@ pub fn daemon(arguments: &Arguments, flags: &log::Flags) -> Outcome {
         .start()
         .map_err(|e| failed(format!("the stack does not start: {e}")))?;
     let ended = Ended(signals.handle());
-    let service =
-        Service::start(listening, Stack(net.clone()), rules, ended).map_err(at("netchan-lease"))?;
+    let service = Service::start(Some(Box::new(listening)), &net, rules, ended);
+    let service = service.map_err(at("netchan-lease"))?;
     let loopback = match net.is_local(Ipv4Addr::LOCALHOST.into()) {
         true => " and 127.0.0.0/8 and ::1",
         false => "",
@@ -165,11 +144,11 @@ impl Lending {
     /// # Errors
     /// A rule that makes no sense; the system's.
     pub fn start(net: &Net, config: &Config) -> Result<Self, Failure> {
-        let rules = Rules::of(&config.leases).map_err(failed)?;
+        let rules = rules::of(&config.leases).map_err(failed)?;
         let place = Unlisted(socket::unlisted()?);
         let listening = socket::listen_at(&place.0, true)?;
-        let stack = Stack(net.clone());
-        let service = Service::start(listening, stack, rules, ()).map_err(at("netchan-lease"))?;
+        let service = Service::start(Some(Box::new(listening)), net, rules, ());
+        let service = service.map_err(at("netchan-lease"))?;
         Ok(Self { service, place })
     }
 
@@ -293,11 +272,11 @@ fn reload(arguments: &Arguments, service: &Service) {
     };
     let rules = Config::load(file).map_err(|e| e.to_string());
     let rules = rules.and_then(|config| {
-        Rules::of(&config.leases).map_err(|why| format!("{}: {why}", file.display()))
+        rules::of(&config.leases).map_err(|why| format!("{}: {why}", file.display()))
     });
     match rules {
         Ok(rules) => {
-            let count = rules.len();
+            let count = rules.count();
             service.set(rules);
             tracing::info!(
                 target: "netchan::daemon",
@@ -324,98 +303,5 @@ struct Ended(Handle);
 impl Drop for Ended {
     fn drop(&mut self) {
         self.0.close();
-    }
-}
-
-/// The stack, as the thread that answers sees it.
-struct Stack(Net);
-
-impl Lender for Stack {
-    type Lease = Lent;
-
-    fn lend(&self, link: &str, holder: &str, user: u32) -> io::Result<Lent> {
-        self.0.lend(link, holder, user)
-    }
-
-    fn peer(&self, socket: BorrowedFd<'_>) -> io::Result<Peer> {
-        Peer::of(socket)
-    }
-
-    fn runs(&self, peer: &Peer, program: &Path) -> io::Result<bool> {
-        peer.runs(program)
-    }
-}
-
-impl Lease for Lent {
-    fn terms(&self) -> Terms {
-        Self::terms(self)
-    }
-
-    fn files(&self) -> [BorrowedFd<'_>; FILES] {
-        Self::files(self)
-    }
-
-    fn bind(&self, binding: Binding, reuse: Reuse) -> Result<(), i32> {
-        Self::bind(self, binding, reuse)
-    }
-
-    fn close(&self, binding: Binding, others: &[(SocketAddr, SocketAddr)]) {
-        Self::close(self, binding, others);
-    }
-
-    fn give_back(&self, binding: Binding) {
-        Self::give_back(self, binding);
-    }
-
-    fn packets(&self, protocol: u8) -> Result<(), i32> {
-        Self::packets(self, protocol)
-    }
-
-    fn frames(&self, kind: u16) -> Result<(), i32> {
-        Self::frames(self, kind)
-    }
-
-    fn share_loopback(&self) -> Result<(), i32> {
-        Self::share_loopback(self)
-    }
-
-    fn has_loopback(&self) -> bool {
-        Self::has_loopback(self)
-    }
-
-    fn join(&self, membership: &Membership) -> Result<(), i32> {
-        Self::join(self, membership)
-    }
-
-    fn leave(&self, membership: &Membership) {
-        Self::leave(self, membership);
-    }
-
-    fn more_ports(&self) -> Result<Vec<PortRange>, i32> {
-        Self::more_ports(self)
-    }
-
-    fn number(&self) -> u64 {
-        Self::number(self)
-    }
-
-    fn ports(&self) -> (Vec<Binding>, Vec<PortRange>) {
-        Self::ports(self)
-    }
-
-    fn news(&self) -> BorrowedFd<'_> {
-        Self::news(self)
-    }
-
-    fn ring(&self) {
-        Self::ring(self);
-    }
-
-    fn pair(&self, other: &Self, number: u64) -> io::Result<[PairEnd; 2]> {
-        Self::pair(self, other, number)
-    }
-
-    fn silence(&self) {
-        Self::silence(self);
     }
 }

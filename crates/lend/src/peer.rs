@@ -2,12 +2,11 @@
 
 use std::{
     fs, io,
-    os::{
-        fd::{BorrowedFd, OwnedFd},
-        unix::fs::MetadataExt,
-    },
+    os::{fd::BorrowedFd, unix::fs::MetadataExt},
     path::Path,
 };
+
+use netchan::own::Own;
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -22,7 +21,7 @@ pub struct Peer {
     pub user: u32,
     pub group: u32,
     /// By which it is known whether the number is still its own; `None`: the kernel gave none.
-    process: Option<OwnedFd>,
+    process: Option<Own>,
 }
 
 impl Peer {
@@ -36,7 +35,7 @@ impl Peer {
             pid: found.pid.as_raw_nonzero().get(),
             user: found.uid.as_raw(),
             group: found.gid.as_raw(),
-            process: pidfd_open(found.pid, PidfdFlags::empty()).ok(),
+            process: Own::open(|| Ok(pidfd_open(found.pid, PidfdFlags::empty())?)).ok(),
         })
     }
 
@@ -49,6 +48,11 @@ impl Peer {
             group,
             process: None,
         }
+    }
+
+    /// Whether this is the same process and user, by what the kernel said. A process in another namespace has no number here.
+    pub const fn is_same_process(&self, other: &Self) -> bool {
+        self.pid > 0 && self.pid == other.pid && self.user == other.user
     }
 
     /// `redis-server (pid 71)`. The process says itself what it is called.
@@ -122,7 +126,7 @@ mod tests {
         let mut child = Command::new("true").spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&child);
         let ended = Peer {
-            process: Some(pidfd_open(pid, PidfdFlags::empty()).unwrap()),
+            process: Some(Own::keep(pidfd_open(pid, PidfdFlags::empty()).unwrap())),
             ..Peer::made_up(own, 0, 0)
         };
         child.wait().unwrap();

@@ -4,7 +4,7 @@ use std::{
     io::{self, IoSlice},
     mem::MaybeUninit,
     net::SocketAddr,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
     path::Path,
 };
 
@@ -13,6 +13,7 @@ use netchan::{
     link::lease::{
         Answer, Binding, FILES, MESSAGE_MAX, Membership, PortRange, Request, Reuse, Terms, VERSION,
     },
+    own::Own,
 };
 use rustix::{
     io::Errno,
@@ -31,11 +32,23 @@ pub trait Lender: Send + 'static {
     /// What it lends.
     type Lease: Lease;
 
-    /// Lends a part of a link to a program, of a `user`.
+    /// Leases of one program, of different links.
+    type Set;
+
+    /// Lends a part of a link to a program, of a `user`, beside others of it.
     ///
     /// # Errors
     /// Why not.
-    fn lend(&self, link: &str, holder: &str, user: u32) -> io::Result<Self::Lease>;
+    fn lend(
+        &self,
+        beside: Option<&Self::Set>,
+        link: &str,
+        holder: &str,
+        user: u32,
+    ) -> io::Result<Self::Lease>;
+
+    /// Those that a lease stands beside, where one of `link` may come.
+    fn set(&self, lease: &Self::Lease, link: &str) -> Option<Self::Set>;
 
     /// The process at the other end of `socket`.
     ///
@@ -97,7 +110,7 @@ pub trait Lease: Send {
 pub struct Connection<L> {
     // Before the socket: when the client sees the end, its lease has ended.
     pub lease: Option<L>,
-    pub socket: OwnedFd,
+    pub socket: Own,
     pub peer: Peer,
     pub name: String,
     /// When it is closed, if it has no lease by then.
@@ -172,7 +185,7 @@ impl Refusal {
     }
 }
 
-/// Does what is asked for, if it may be. `None`: there is no answer to it.
+/// Does what is asked for, if it may be; a new lease comes `beside` others of its program. `None`: there is no answer to it.
 ///
 /// # Errors
 /// Why not.
@@ -180,6 +193,7 @@ pub fn answer<L: Lender>(
     lender: &L,
     rules: &Rules,
     connection: &mut Connection<L::Lease>,
+    beside: Option<&L::Set>,
     request: &Request,
 ) -> Result<Option<Answer>, Refusal> {
     let Some(lease) = &connection.lease else {
@@ -191,7 +205,7 @@ pub fn answer<L: Lender>(
                 format!("version {version} of leases is asked for; this daemon speaks {VERSION}");
             return Err(Refusal::of(Kind::Lease, libc::EPROTONOSUPPORT, why).and_end());
         }
-        let lent = lender.lend(link, &connection.name, connection.peer.user);
+        let lent = lender.lend(beside, link, &connection.name, connection.peer.user);
         let lease =
             lent.map_err(|e| Refusal::of(Kind::Lease, errno(&e), e.to_string()).and_end())?;
         let terms = lease.terms();

@@ -6,7 +6,7 @@ use std::{
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
     net::SocketAddr,
-    os::fd::BorrowedFd,
+    os::fd::{BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     sync::{
         Mutex,
@@ -16,7 +16,6 @@ use std::{
 
 use netchan::{
     PairEnd,
-    config::LeaseConfig,
     link::lease::{
         Answer, Binding, FILES, Membership, PortRange, Request, Reuse, Terms, Transport, VERSION,
     },
@@ -29,11 +28,7 @@ use rustix::net::{
 use serde_json::json;
 
 use super::{
-    super::{
-        peer::Peer,
-        request::WHY_MAX,
-        socket::{self, tests::Directory},
-    },
+    super::{peer::Peer, request::WHY_MAX, rules::Rule},
     *,
 };
 
@@ -89,7 +84,10 @@ impl Part {
 impl Lender for MadeUp {
     type Lease = Part;
 
-    fn lend(&self, link: &str, holder: &str, user: u32) -> io::Result<Part> {
+    /// The numbers of leases.
+    type Set = u64;
+
+    fn lend(&self, beside: Option<&u64>, link: &str, holder: &str, user: u32) -> io::Result<Part> {
         assert_eq!(user, self.user.get());
         if link == "nc9" {
             return Err(io::Error::new(
@@ -97,7 +95,8 @@ impl Lender for MadeUp {
                 "there is no link nc9",
             ));
         }
-        self.lent.borrow_mut().push(format!("{link}: {holder}"));
+        let beside = beside.map_or_else(String::new, |number| format!(" beside {number}"));
+        (self.lent.borrow_mut()).push(format!("{link}: {holder}{beside}"));
         self.leases.fetch_add(1, Relaxed);
         let mut files = std::array::from_fn(|_| File::open("/dev/null").unwrap());
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -115,6 +114,10 @@ impl Lender for MadeUp {
             loopback: Cell::default(),
             news,
         })
+    }
+
+    fn set(&self, lease: &Part, link: &str) -> Option<u64> {
+        (link == "lo").then_some(lease.number)
     }
 
     fn peer(&self, _: BorrowedFd<'_>) -> io::Result<Peer> {
@@ -227,21 +230,30 @@ impl Lease for Part {
     }
 }
 
+/// A socket that listens, and where.
+fn door(name: &str) -> (PathBuf, Door) {
+    let name = format!("netchan-lend-{name}-{}.sock", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_file(&path);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    rustix::net::listen(&socket, 512).unwrap();
+    (path, Box::new(socket))
+}
+
 /// A server with its clients.
 struct Scene {
     server: Server<MadeUp>,
     orders: Sender<Order>,
-    wake: Arc<OwnedFd>,
+    wake: Arc<Own>,
     now: u64,
     path: PathBuf,
-    _place: Directory,
 }
 
 impl Scene {
     fn new(name: &str, limits: Limits) -> Self {
-        let place = Directory::new(&format!("answer-{name}"));
-        let path = place.0.join("daemon.sock");
-        let listening = socket::listen_at(&path, false).unwrap();
+        let (path, door) = door(name);
         let lender = MadeUp {
             user: Cell::new(1000),
             leases: Arc::default(),
@@ -250,14 +262,13 @@ impl Scene {
             steps: Steps::default(),
         };
         let (orders, wake, server) =
-            Server::new(listening, lender, Rules::default(), limits).unwrap();
+            Server::new(Some(door), lender, Rules::default(), limits).unwrap();
         Self {
             server,
             orders,
             wake,
             now: SECOND,
             path,
-            _place: place,
         }
     }
 
@@ -267,7 +278,7 @@ impl Scene {
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let (theirs, ours) = pair.unwrap();
         self.server.lender.user.set(user);
-        self.server.admit(self.now, ours);
+        self.server.admit(self.now, Own::keep(ours));
         Client(theirs)
     }
 
@@ -280,7 +291,7 @@ impl Scene {
     }
 
     /// Does what is ready.
-    fn turn(&mut self) -> ControlFlow<()> {
+    fn turn(&mut self) -> ControlFlow<End> {
         let ready = self.server.wait(self.now, Some(Duration::ZERO)).unwrap();
         self.server.turn(self.now, &ready)
     }
@@ -567,7 +578,7 @@ fn there_are_as_many_connections_as_there_may_be() {
     let (theirs, ours) = pair.unwrap();
     let early = Client(theirs);
     early.say(&serde_json::to_vec(&attach()).unwrap()).unwrap();
-    scene.server.admit(scene.now, ours);
+    scene.server.admit(scene.now, Own::keep(ours));
     let (errno, why) = early.refusal().unwrap();
     assert_eq!(errno, libc::EUSERS);
     assert!(
@@ -658,23 +669,21 @@ fn ports_below_1024_follow_the_rules_of_the_moment() {
         why.contains("frames of EtherType 0x88b5 are root's"),
         "{why}"
     );
-    let table = |user: Option<&str>, program: Option<&str>, port| LeaseConfig {
-        user: user.map(str::to_owned),
+    let rule = |user: Option<u32>, program: Option<&str>, port| Rule {
+        user,
         group: None,
         program: program.map(Into::into),
         ports: vec![PortRange(port, port)],
         protocol: None,
         packets: Vec::new(),
-        frames: Vec::new(),
     };
-    let mut first = table(Some("1000"), None, 80);
-    first.frames = vec![0x88b5];
-    let tables = [
+    let mut first = rule(Some(1000), None, 80);
+    first.packets = vec![netchan::PacketProtocol::EtherType(0x88b5)];
+    let rules = Rules::of(vec![
         first,
-        table(None, Some("/bin/it"), 81),
-        table(None, Some("/bin/other"), 82),
-    ];
-    let rules = Rules::of(&tables).unwrap();
+        rule(None, Some("/bin/it"), 81),
+        rule(None, Some("/bin/other"), 82),
+    ]);
     scene.orders.send(Order::Rules(rules)).unwrap();
     rustix::io::write(&scene.wake, &1_u64.to_ne_bytes()).unwrap();
     assert!(scene.turn().is_continue());
@@ -759,14 +768,12 @@ fn clients_connect_at_the_file_and_the_end_closes_them() {
     drop(server);
     assert_eq!(leases.load(Relaxed), 0);
     assert!(clients.iter().all(Client::is_closed));
-    assert!(!path.exists() && client(&path).is_err());
+    assert!(client(&path).is_err());
 }
 
 #[test]
-fn the_thread_starts_answers_and_stops() {
-    let place = Directory::new("answer-thread");
-    let path = place.0.join("daemon.sock");
-    let listening = socket::listen_at(&path, false).unwrap();
+fn the_thread_starts_pauses_goes_on_and_stops() {
+    let (path, door) = door("thread");
     let leases = Arc::new(AtomicUsize::new(0));
     let lender = MadeUp {
         user: Cell::new(1000),
@@ -775,8 +782,13 @@ fn the_thread_starts_answers_and_stops() {
         taken: Taken::default(),
         steps: Steps::default(),
     };
-    let (ended, end) = channel::<()>();
-    let service = Service::start(listening, lender, Rules::default(), ended).unwrap();
+    let (orders, wake, server) =
+        Server::new(Some(door), lender, Rules::default(), Limits::default()).unwrap();
+    let tell = |order| {
+        orders.send(order).unwrap();
+        rustix::io::write(&wake, &1_u64.to_ne_bytes()).unwrap();
+    };
+    let thread = begin(Box::new(server), ()).unwrap();
     let kind = SocketType::SEQPACKET;
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
@@ -786,19 +798,73 @@ fn the_thread_starts_answers_and_stops() {
     client.say(&serde_json::to_vec(&attach()).unwrap()).unwrap();
     let (_, files) = client.hear().unwrap();
     assert_eq!((files.len(), leases.load(Relaxed)), (FILES, 1));
-    let rules = [LeaseConfig {
-        user: Some("1000".into()),
+    tell(Order::Rules(Rules::of(vec![Rule {
+        user: Some(1000),
         group: None,
         program: None,
         ports: vec![PortRange(80, 80)],
         protocol: None,
         packets: Vec::new(),
-        frames: Vec::new(),
-    }];
-    service.set(Rules::of(&rules).unwrap());
+    }])));
     client.say(&serde_json::to_vec(&bind(80)).unwrap()).unwrap();
     assert_eq!(client.hear().map(|(answer, _)| answer), Some(Answer::Done));
-    assert!(service.stop() && client.is_closed());
+    // Without its thread all stays, and what is asked meanwhile is answered later.
+    tell(Order::Pause);
+    let server = thread.join().unwrap().unwrap();
+    assert_eq!((server.connections.len(), leases.load(Relaxed)), (1, 1));
+    client.say(&serde_json::to_vec(&bind(80)).unwrap()).unwrap();
+    let (ended, end) = channel::<()>();
+    let thread = begin(server, ended).unwrap();
+    assert_eq!(client.hear().map(|(answer, _)| answer), Some(Answer::Done));
+    tell(Order::Stop);
+    assert!(thread.join().unwrap().is_none() && client.is_closed());
     assert_eq!(leases.load(Relaxed), 0);
     assert!(end.recv().is_err(), "the end is told");
+}
+
+#[test]
+fn a_client_that_is_brought_is_served_and_the_last_one_is_the_end() {
+    let mut scene = Scene::new("brought", Limits::default());
+    scene.server.door = None;
+    let flags = SocketFlags::CLOEXEC;
+    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let (theirs, ours) = pair.unwrap();
+    let client = Client(theirs);
+    scene.orders.send(Order::Admit(Own::keep(ours))).unwrap();
+    rustix::io::write(&scene.wake, &1_u64.to_ne_bytes()).unwrap();
+    assert!(scene.turn().is_continue());
+    let answer = scene.ask(&client, &attach());
+    assert!(matches!(answer, Some(Answer::Terms(_))), "{answer:?}");
+    assert_eq!(scene.count(), (1, 1));
+    scene.server.ends_with_clients = true;
+    let Scene { server, .. } = scene;
+    let leases = Arc::clone(&server.lender.leases);
+    let thread = begin(Box::new(server), ()).unwrap();
+    assert!(!thread.is_finished());
+    drop(client);
+    assert!(thread.join().unwrap().is_none());
+    assert_eq!(leases.load(Relaxed), 0);
+}
+
+#[test]
+fn leases_of_a_process_stand_side_by_side() {
+    let mut scene = Scene::new("beside", Limits::default());
+    let of = |link: &str| Request::Attach {
+        version: VERSION,
+        link: link.to_owned(),
+        program: "it".to_owned(),
+    };
+    // All clients of a scene are one process; only a link that it has no lease of is beside what it has.
+    for (user, link) in [(1000, "nc0"), (1000, "lo"), (1001, "lo"), (1001, "nc0")] {
+        let client = scene.client(user);
+        assert!(matches!(
+            scene.ask(&client, &of(link)),
+            Some(Answer::Terms(_))
+        ));
+        std::mem::forget(client);
+    }
+    let lent = scene.server.lender.lent.borrow();
+    let beside: Vec<_> = lent.iter().map(|lent| lent.contains("beside 1")).collect();
+    assert_eq!(beside, [false, true, false, false], "{lent:?}");
+    assert!(!lent[2].contains("beside"), "another user's: {lent:?}");
 }

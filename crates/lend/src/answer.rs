@@ -10,7 +10,7 @@ use std::{
     collections::HashSet,
     io,
     ops::ControlFlow,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::AsFd,
     sync::{
         Arc,
         mpsc::{Receiver, Sender, TryRecvError, channel},
@@ -19,7 +19,11 @@ use std::{
     time::Duration,
 };
 
-use netchan::link::lease::{Answer, Binding, MESSAGE_MAX, Request};
+use netchan::{
+    Clock, Net,
+    link::lease::{Answer, Binding, MESSAGE_MAX, Request},
+    own::Own,
+};
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     io::Errno,
@@ -31,9 +35,8 @@ use super::{
     refusals::{Kind, Refusals},
     request::{Connection, Lease, Lender, Refusal, Wishes, answer, send},
     rules::Rules,
-    socket::Listening,
+    stack::Stack,
 };
-use crate::units::now_ns;
 
 /// A connection without a lease is closed after so long.
 const ATTACH_NS: u64 = 5_000_000_000;
@@ -46,9 +49,14 @@ const RETURNS_MAX: usize = 64;
 /// For answers that the client has not read, bytes: it is charged to the daemon.
 const UNREAD_MAX: usize = 2 * MESSAGE_MAX;
 
+/// Nanoseconds on the stack's clock.
+fn now_ns() -> u64 {
+    Clock::Real.now().0
+}
+
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub(super) struct Limits {
     /// In all: as many applications as a large machine runs.
     pub all: usize,
     /// Of one user that is not root.
@@ -67,36 +75,56 @@ impl Default for Limits {
 /// What the thread is told.
 enum Order {
     Rules(Rules),
+    Admit(Own),
+    Pause,
     Stop,
+}
+
+/// How the thread ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Its connections are closed.
+    Over,
+    /// It leaves all as it is.
+    Pause,
 }
 
 /// The running thread.
 pub struct Service {
     orders: Sender<Order>,
-    wake: Arc<OwnedFd>,
-    thread: thread::JoinHandle<()>,
+    wake: Arc<Own>,
+    thread: thread::JoinHandle<Option<Box<Server<Stack>>>>,
 }
 
+/// Where clients connect: a socket that listens.
+pub type Door = Box<dyn AsFd + Send>;
+
 impl Service {
-    /// Starts it; `ended` is dropped at its end, whatever the reason.
+    /// Starts it; clients come by `door`, or by [`admit`](Self::admit) alone. `ended` is dropped at its end, whatever the reason.
     ///
     /// # Errors
     /// The system's.
-    pub fn start<L: Lender>(
-        listening: Listening,
-        lender: L,
+    pub fn start(
+        door: Option<Door>,
+        net: &Net,
         rules: Rules,
         ended: impl Send + 'static,
     ) -> io::Result<Self> {
-        let (orders, wake, server) = Server::new(listening, lender, rules, Limits::default())?;
-        let thread = netchan::spawn("netchan-lease", move || {
-            let _ended = ended;
-            server.run();
-        })?;
+        let stack = Stack(net.clone());
+        let (orders, wake, server) = Server::new(door, stack, rules, Limits::default())?;
+        Self::run(orders, wake, Box::new(server), ended)
+    }
+
+    fn run(
+        orders: Sender<Order>,
+        wake: Arc<Own>,
+        server: Box<Server<Stack>>,
+        ended: impl Send + 'static,
+    ) -> io::Result<Self> {
         Ok(Self {
             orders,
             wake,
-            thread,
+            thread: begin(server, ended)?,
         })
     }
 
@@ -105,16 +133,77 @@ impl Service {
         self.send(Order::Rules(rules));
     }
 
+    /// One more client: the lender's end of a pair of `SOCK_SEQPACKET` sockets. The user and the process that made it are the client's.
+    pub fn admit(&self, client: Own) {
+        self.send(Order::Admit(client));
+    }
+
     /// Ends it: it closes its connections, and with them their leases. False if it had failed.
     pub fn stop(self) -> bool {
         self.send(Order::Stop);
         self.thread.join().is_ok()
     }
 
+    /// Ends the thread, which leaves all as it is. `None`: it had ended.
+    #[must_use]
+    pub fn pause(self) -> Option<Paused> {
+        self.send(Order::Pause);
+        let Self {
+            orders,
+            wake,
+            thread,
+        } = self;
+        let server = thread.join().ok().flatten()?;
+        Some(Paused {
+            orders,
+            wake,
+            server,
+        })
+    }
+
     fn send(&self, order: Order) {
         // Where it has ended there is no thread to tell.
         let _ = self.orders.send(order);
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Starts the thread, whose end gives the server back if it is to go on.
+fn begin<L: Lender>(
+    mut server: Box<Server<L>>,
+    ended: impl Send + 'static,
+) -> io::Result<thread::JoinHandle<Option<Box<Server<L>>>>> {
+    netchan::spawn("netchan-lease", move || {
+        let _ended = ended;
+        (server.run() == End::Pause).then_some(server)
+    })
+}
+
+/// A [`Service`] without its thread. Dropping it ends the leases.
+pub struct Paused {
+    orders: Sender<Order>,
+    wake: Arc<Own>,
+    server: Box<Server<Stack>>,
+}
+
+impl Paused {
+    /// Whether it has clients.
+    #[must_use]
+    pub fn has_clients(&self) -> bool {
+        !self.server.connections.is_empty()
+    }
+
+    /// It is to end once it has no client.
+    pub const fn end_with_clients(&mut self) {
+        self.server.ends_with_clients = true;
+    }
+
+    /// Goes on, in this process or in one that was forked from it.
+    ///
+    /// # Errors
+    /// There is no thread; the leases have ended.
+    pub fn resume(self, ended: impl Send + 'static) -> io::Result<Service> {
+        Service::run(self.orders, self.wake, self.server, ended)
     }
 }
 
@@ -131,31 +220,33 @@ pub(super) struct Ready {
 /// What the thread has.
 pub(super) struct Server<L: Lender> {
     // First: no client connects to what ends.
-    listening: Listening,
+    door: Option<Door>,
     connections: Vec<Connection<L::Lease>>,
     pairs: Pairs,
     orders: Receiver<Order>,
-    wake: Arc<OwnedFd>,
+    wake: Arc<Own>,
     lender: L,
     rules: Rules,
     limits: Limits,
     refusals: Refusals,
     /// There were no descriptors left: nothing is accepted before.
     accept_from_ns: u64,
+    ends_with_clients: bool,
     message: Vec<u8>,
 }
 
 impl<L: Lender> Server<L> {
     fn new(
-        listening: Listening,
+        door: Option<Door>,
         lender: L,
         rules: Rules,
         limits: Limits,
-    ) -> io::Result<(Sender<Order>, Arc<OwnedFd>, Self)> {
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+    ) -> io::Result<(Sender<Order>, Arc<Own>, Self)> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = Arc::new(Own::open(|| Ok(eventfd(0, flags)?))?);
         let (sender, orders) = channel();
         let server = Self {
-            listening,
+            door,
             connections: Vec::new(),
             pairs: Pairs::default(),
             orders,
@@ -165,25 +256,29 @@ impl<L: Lender> Server<L> {
             limits,
             refusals: Refusals::default(),
             accept_from_ns: 0,
+            ends_with_clients: false,
             // One more than there may be: what is longer is seen.
             message: vec![0; MESSAGE_MAX + 1],
         };
         Ok((sender, wake, server))
     }
 
-    fn run(mut self) {
+    fn run(&mut self) -> End {
         loop {
+            if self.ends_with_clients && self.connections.is_empty() {
+                return End::Over;
+            }
             let now = now_ns();
             let ready = match self.wait(now, self.timeout(now)) {
                 Ok(ready) => ready,
                 Err(Errno::INTR) => continue,
                 Err(e) => {
                     tracing::error!(target: "netchan::daemon", "the thread that answers ends: poll: {e}");
-                    return;
+                    return End::Over;
                 }
             };
-            if self.turn(now_ns(), &ready).is_break() {
-                return;
+            if let ControlFlow::Break(end) = self.turn(now_ns(), &ready) {
+                return end;
             }
         }
     }
@@ -209,8 +304,8 @@ impl<L: Lender> Server<L> {
         let leases = self.connections.iter().filter(|one| !one.is_mute);
         let leases = leases.filter_map(|one| one.lease.as_ref());
         fds.extend(leases.map(|lease| on(lease.news())));
-        if self.accept_from_ns <= now {
-            fds.push(on(self.listening.as_fd()));
+        if let Some(door) = self.door.as_ref().filter(|_| self.accept_from_ns <= now) {
+            fds.push(on(door.as_fd()));
         }
         let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
         poll(&mut fds, timeout.as_ref())?;
@@ -234,10 +329,10 @@ impl<L: Lender> Server<L> {
     }
 
     /// One request of each client that has one, and what else is ready.
-    fn turn(&mut self, now: u64, ready: &Ready) -> ControlFlow<()> {
+    fn turn(&mut self, now: u64, ready: &Ready) -> ControlFlow<End> {
         if ready.orders {
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
-            self.obey()?;
+            self.obey(now)?;
         }
         for &number in &ready.wishes {
             self.hear(number, now);
@@ -287,11 +382,15 @@ impl<L: Lender> Server<L> {
         }
     }
 
-    fn obey(&mut self) -> ControlFlow<()> {
+    fn obey(&mut self, now: u64) -> ControlFlow<End> {
         loop {
             match self.orders.try_recv() {
                 Ok(Order::Rules(rules)) => self.rules = rules,
-                Ok(Order::Stop) | Err(TryRecvError::Disconnected) => return ControlFlow::Break(()),
+                Ok(Order::Admit(client)) => self.admit(now, client),
+                Ok(Order::Pause) => return ControlFlow::Break(End::Pause),
+                Ok(Order::Stop) | Err(TryRecvError::Disconnected) => {
+                    return ControlFlow::Break(End::Over);
+                }
                 Err(TryRecvError::Empty) => return ControlFlow::Continue(()),
             }
         }
@@ -359,9 +458,27 @@ impl<L: Lender> Server<L> {
     }
 
     fn answer(&mut self, number: usize, request: &Request) -> Result<Option<Answer>, Refusal> {
+        let beside = self.beside(number, request);
         let connection = self.connections.get_mut(number);
         let connection = connection.ok_or_else(|| Refusal::nonsense("no connection"))?;
-        answer(&self.lender, &self.rules, connection, request)
+        answer(
+            &self.lender,
+            &self.rules,
+            connection,
+            beside.as_ref(),
+            request,
+        )
+    }
+
+    /// The leases of other links that the program has which asks for one.
+    fn beside(&self, number: usize, request: &Request) -> Option<L::Set> {
+        let Request::Attach { link, .. } = request else {
+            return None;
+        };
+        let peer = &self.connections.get(number)?.peer;
+        let own = (self.connections.iter()).filter(|other| other.peer.is_same_process(peer));
+        let mut leases = own.filter_map(|other| other.lease.as_ref());
+        leases.find_map(|lease| self.lender.set(lease, link))
     }
 
     /// What was granted or came back counts for short cuts, too.
@@ -491,11 +608,10 @@ impl<L: Lender> Server<L> {
 
     fn accept(&mut self, now: u64) {
         for _ in 0..ACCEPTED_MAX {
-            match accept_with(
-                &self.listening,
-                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-            ) {
-                Ok(socket) => self.admit(now, socket),
+            let Some(door) = &self.door else { return };
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match accept_with(door, flags) {
+                Ok(socket) => self.admit(now, Own::keep(socket)),
                 Err(Errno::AGAIN) => return,
                 // The client gave up while it waited.
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
@@ -508,7 +624,7 @@ impl<L: Lender> Server<L> {
         }
     }
 
-    fn admit(&mut self, now: u64, socket: OwnedFd) {
+    fn admit(&mut self, now: u64, socket: Own) {
         let Ok(peer) = self.lender.peer(socket.as_fd()) else {
             return;
         };
