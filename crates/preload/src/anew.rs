@@ -1,9 +1,10 @@
-//! A forked child that makes sockets of its own: it has a stack of its own from then on, a lease beside its parent's.
+//! A forked child that makes sockets of its own: it has a stack of its own from then on, a lease beside its parent's, or of its parent's
+//! links.
 //!
 //! Its copy of the parent's stack is left alone: nothing is read from it, and nothing of it is dropped. What it inherited stays what it was, the parent's
 //! sockets ([`crate::shared`]), each until it is used or closed.
 
-use crate::{children, ending, endpoint, line, process, region, relay};
+use crate::{children, ending, endpoint, lending, line, process, region, relay};
 
 /// [`process::is_configured`], before a socket or an epoll instance is made: a child begins anew with its first.
 #[inline]
@@ -23,6 +24,7 @@ fn begin() {
     }
     line::begin_anew();
     relay::begin_anew();
+    lending::begin_anew();
     children::begin_anew();
     ending::begin_anew();
     endpoint::begin_anew();

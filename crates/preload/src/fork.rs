@@ -13,7 +13,7 @@ use crate::{
     crossing::{CROSSINGS, Crossing},
     errno,
     instances::{EPOLLS, Instance},
-    line, locks, notices, process, real, region, relay, shared,
+    lending, line, locks, notices, process, real, region, relay, shared,
     state::{SOCKETS, SocketState},
     stdio, sys, table,
 };
@@ -52,6 +52,7 @@ struct Locks {
     _instances: table::ForFork<Instance>,
     _crossings: table::ForFork<Crossing>,
     _relay: relay::ForFork,
+    _lending: lending::ForFork,
     _netchan: netchan::ForFork,
 }
 
@@ -85,6 +86,7 @@ pub fn before() -> ForFork {
         _instances: EPOLLS.held_for_fork(),
         _crossings: CROSSINGS.held_for_fork(),
         _relay: relay::held_for_fork(),
+        _lending: lending::held_for_fork(),
         _netchan: netchan::held_for_fork(),
     };
     ForFork { locks, signals }

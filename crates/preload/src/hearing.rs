@@ -1,12 +1,13 @@
 //! The thread that hears what forked children say: which inherited socket one uses. A stream that can be shared is carried from then on; of another,
 //! which no process serves then, the clients are refused rather than left to wait.
 
-use std::{io, os::fd::RawFd, thread, time::Duration};
+use std::{io, os::fd::BorrowedFd, thread, time::Duration};
 
 use libc::c_int;
+use netchan::own::Own;
 
 use crate::{
-    children, ending, exit,
+    children, ending, exit, lending,
     line::{self, Said},
     relay, shared,
     state::{SOCKETS, SocketState},
@@ -26,23 +27,23 @@ pub fn begin() -> io::Result<()> {
     Ok(())
 }
 
-fn hear_from(from: RawFd) -> io::Result<()> {
+fn hear_from(from: BorrowedFd<'static>) -> io::Result<()> {
     netchan::spawn("netchan-forked", move || hear(from)).map(drop)
 }
 
-fn hear(from: RawFd) {
+fn hear(from: BorrowedFd<'_>) {
     let mut room = [0; line::MESSAGE_MAX];
     loop {
-        match sys::read(from, &mut room) {
-            Ok(0) => return,
+        match sys::read_with(from, &mut room) {
+            Ok((0, _)) => return,
             Ok(_) if ending::is_asked() => {
                 exit::end();
                 ending::done();
                 return;
             }
-            Ok(len) => {
+            Ok((len, came_with)) => {
                 let _acting = line::acting();
-                act_upon(Said::decode(&room[..len]));
+                act_upon(Said::decode(&room[..len]), came_with);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,
@@ -50,7 +51,7 @@ fn hear(from: RawFd) {
     }
 }
 
-fn act_upon(said: Option<Said>) {
+fn act_upon(said: Option<Said>, came_with: Option<Own>) {
     match said {
         Some(Said::Uses(number)) => {
             // One that is carried is not found any more.
@@ -66,6 +67,11 @@ fn act_upon(said: Option<Said>) {
             }
         }
         Some(Said::Sets(wish)) => relay::set(wish),
+        Some(Said::AsksForLeases) => {
+            if let Some(client) = came_with {
+                lending::admit(client);
+            }
+        }
         None => {}
     }
 }

@@ -19,7 +19,8 @@ use libc::c_int;
 use netchan::{Paused, own::Own};
 
 use crate::{
-    ending, fork, line, numbers, process, region, relay, share, shared, state::SOCKETS, sys,
+    ending, fork, lending, line, numbers, process, region, relay, share, shared, state::SOCKETS,
+    sys,
 };
 
 /// A fork in which another thread was in a call of ours is of no use; as often it is tried.
@@ -46,9 +47,10 @@ pub enum Kept {
 
 /// Where the process that has the stack ends: what others hold goes on in a keeper.
 pub fn takes_over() -> Kept {
+    let has_lent = lending::stand_still();
     let kept = match relay::stand_still() {
-        Ok(false) => Kept::None,
-        Ok(true) => match Waiting::make() {
+        Ok(false) if !has_lent => Kept::None,
+        Ok(_) => match Waiting::make() {
             Ok(keeper) => {
                 keeper.goes_on();
                 return Kept::All;
@@ -58,6 +60,7 @@ pub fn takes_over() -> Kept {
         Err(_) => Kept::Lost,
     };
     relay::go_on();
+    lending::go_on();
     kept
 }
 
@@ -224,7 +227,8 @@ fn go_on(paused: &Paused) -> io::Result<()> {
     }
     paused.resume()?;
     let _ = line::hear_on(); // without it options are not set
-    relay::keep(door.as_ref())?;
+    lending::keep();
+    relay::keep(door.as_ref(), lending::is_running)?;
     if let Some(net) = process::running() {
         net.drain(ending::DRAIN);
         let _ended = net.pause(); // its control socket goes

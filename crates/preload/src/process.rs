@@ -35,6 +35,9 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 /// The stack's links are a daemon's.
 static LENT: AtomicBool = AtomicBool::new(false);
 
+/// The links that the first stack of this memory lends to children that begin anew, by their names.
+static LENDS: OnceLock<Vec<String>> = OnceLock::new();
+
 /// The stack: on the heap for good. NULL: there is none.
 static NET: AtomicPtr<Net> = AtomicPtr::new(ptr::null_mut());
 static STARTING: Mutex<()> = Mutex::new(());
@@ -67,7 +70,8 @@ pub fn is_supervised() -> bool {
 /// To be asked between vfork and exec: no lock, no memory.
 pub fn would_be_served() -> bool {
     let is_asked = CONFIGURED.load(Relaxed) == YES;
-    is_asked && (net().is_none() || own_id() == OWNER.load(Relaxed) || is_lent())
+    let has_it = net().is_none() || own_id() == OWNER.load(Relaxed) || is_lent();
+    is_asked && has_it && !is_lent_by_parent()
 }
 
 /// The stack's links are a daemon's: other processes may have stacks beside it, as programs that this one starts learn.
@@ -79,6 +83,21 @@ pub fn set_lent() {
 /// Whether they are.
 pub fn is_lent() -> bool {
     LENT.load(Relaxed)
+}
+
+/// The stack of this process lends these links to its forked children.
+pub fn set_lends(links: Vec<String>) {
+    let _ = LENDS.set(links); // a process starts one stack, and its children lend nothing
+}
+
+/// The links that the process lends which has links of its own: this one, or the ancestor whose lease this one has or may have.
+pub fn lends() -> &'static [String] {
+    LENDS.get().map_or(&[], Vec::as_slice)
+}
+
+/// Whether this process has, or is to have, leases of an ancestor's, which no other program gets.
+pub fn is_lent_by_parent() -> bool {
+    has_begun_anew() && !lends().is_empty()
 }
 
 /// The process that has the stack, where that is another one.
@@ -244,7 +263,8 @@ pub fn take_over() {
 
 /// Whether this process, forked from the one that has the stack, may have one of its own: a lease beside its parent's.
 pub fn may_begin_anew() -> bool {
-    is_forked() && is_lent() && CONFIGURED.load(Relaxed) == YES
+    let may_be_lent = is_lent() || !lends().is_empty();
+    is_forked() && may_be_lent && CONFIGURED.load(Relaxed) == YES
 }
 
 /// The copy of the parent's stack is left alone for good, and this process has none as yet. With STARTING held.

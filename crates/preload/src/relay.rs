@@ -208,19 +208,18 @@ pub fn go_on() {
     }
 }
 
-/// Carries what stands still until no process has a stream any more; `door` is how others know that it is.
+/// Carries what stands still until no process has a stream any more, and `goes_on` says no; `door` is how others know that it is.
 ///
 /// # Errors
 /// The system's.
-pub fn keep(door: Option<&Own>) -> io::Result<()> {
-    hold(&INBOX).is = Is::Running; // this one
-    let Some(mut relay) = hold(&STANDING).take() else {
+pub fn keep(door: Option<&Own>, goes_on: impl Fn() -> bool) -> io::Result<()> {
+    let Some(mut relay) = standing()? else {
         return Ok(());
     };
     loop {
         hear(&mut relay);
         relay.turn_all()?;
-        if relay.is_empty() {
+        if relay.is_empty() && !goes_on() {
             return Ok(());
         }
         let mut callers = door.map(|door| libc::pollfd {
@@ -232,6 +231,27 @@ pub fn keep(door: Option<&Own>) -> io::Result<()> {
         if let (Some(door), Some(libc::pollfd { revents: 1.., .. })) = (door, callers) {
             share::answer_callers(door);
         }
+    }
+}
+
+/// What stands still, or nothing as yet: to be carried by the calling thread.
+fn standing() -> io::Result<Option<Relay<Stream>>> {
+    let Some(net) = process::running() else {
+        return Ok(None);
+    };
+    let standing = hold(&STANDING).take();
+    let relay = standing.map_or_else(|| Relay::new(net), Ok)?;
+    let mut inbox = hold(&INBOX);
+    inbox.is = Is::Running;
+    inbox.waker = Some(relay.waker());
+    Ok(Some(relay))
+}
+
+/// The thread that carries, or a keeper, looks around.
+pub fn wake() {
+    let waker = hold(&INBOX).waker.clone();
+    if let Some(waker) = waker {
+        waker.wake();
     }
 }
 
@@ -321,12 +341,9 @@ fn run() {
 }
 
 fn relay() -> io::Result<()> {
-    let Some(net) = process::running() else {
+    let Some(mut relay) = standing()? else {
         return Ok(());
     };
-    let standing = hold(&STANDING).take();
-    let mut relay = standing.map_or_else(|| Relay::new(net), Ok)?;
-    hold(&INBOX).waker = Some(relay.waker());
     loop {
         // First: what came before there was a waker has woken nothing.
         match hear(&mut relay) {

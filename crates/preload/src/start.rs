@@ -5,7 +5,7 @@ use std::io;
 use netchan::{Net, environment};
 
 use crate::{
-    children, driver, errno, exit, fork, hearing, keeper, limits, notices,
+    children, driver, errno, exit, fork, hearing, keeper, limits, line, notices,
     process::{self, variable},
     shared, signals, sys,
 };
@@ -75,12 +75,21 @@ fn start() -> io::Result<Net> {
     notices::tell_events()?;
     let net = match driver::driver() {
         Some(driver) => (driver.start)()?,
+        None if process::is_lent_by_parent() => {
+            let asked = process::lends().iter();
+            let asked = asked.map(|link| Ok((link.clone(), line::ask()?)));
+            environment::builder_on(asked.collect::<io::Result<_>>()?, &variable)?.start()?
+        }
         None => environment::builder(&variable)?.start()?,
     };
     fork::claim_held()?;
-    process::set_own_id(environment::OWNER); // the links are taken
-    if net.is_lent() {
-        process::set_lent();
+    if !process::is_lent_by_parent() {
+        process::set_own_id(environment::OWNER); // the links are taken
+        match net.is_lent() {
+            true => process::set_lent(),
+            false if driver::driver().is_none() => process::set_lends(net.lendable()),
+            false => {}
+        }
     }
     if driver::driver().is_none() {
         sys::keep_complaints();
@@ -108,11 +117,15 @@ pub fn leave_to_next() -> Left {
     if !process::started() {
         return Left::Nothing;
     }
-    if process::is_lent()
+    let is_by_parent = process::is_lent_by_parent();
+    if (process::is_lent() || is_by_parent)
         && process::has_sockets()
         && let Some(keeper) = keeper::before_exec()
     {
         return Left::Keeper(keeper);
+    }
+    if is_by_parent {
+        return Left::Nothing; // what the environment tells of is the parent's
     }
     if children::has_served() {
         process::set_own_id(environment::SERVED);

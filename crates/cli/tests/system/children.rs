@@ -4,9 +4,12 @@ use std::process::Command;
 
 use super::{
     handed::{says, script},
-    keeping::on_daemon,
+    keeping::{on_daemon, on_own_link},
     skipped_here,
 };
+
+/// Runs a script, after files were made; what it printed.
+type On = fn(&str, &str, &str) -> Option<String>;
 
 /// What children ask of the kernel's echo server, each way.
 const ASK: &str = "\
@@ -28,8 +31,18 @@ END\n";
 /// A child connects, watches, listens and has datagrams by a lease of its own; what it inherited is its parent's, used or not; and so it is with its own child.
 #[test]
 fn a_child_has_a_lease_of_its_own() {
-    let output = on_daemon(
-        "children-lease",
+    own_leases(on_daemon, "children-lease");
+}
+
+/// So it is where the program has the link: it lends it to its children.
+#[test]
+fn a_program_lends_its_link_to_its_children() {
+    own_leases(on_own_link, "children-lent");
+}
+
+fn own_leases(on: On, name: &str) {
+    let output = on(
+        name,
         &format!(
             "{ASK}cat > server.py <<'END'\n\
 import os, socket, sys\n\
@@ -66,8 +79,8 @@ END\n"
         ),
         "mkfifo go; $ON python3 server.py 2> said & S=$!\n\
          python3 client.py < go > answers & C=$!\n\
-         exec 5> go; await leases 3 && echo three leases; echo >&5\n\
-         wait $C; wait $S; echo ended: $?; cat said answers; await leases 0 && echo no lease is left; cat log",
+         exec 5> go; await stacks 3 && echo three stacks; echo >&5\n\
+         wait $C; wait $S; echo ended: $?; cat said answers; await stacks 0 && echo none is left; cat log",
     );
     says(
         output,
@@ -81,15 +94,113 @@ END\n"
             "b'grandchild' b'grandchild'",
             "3000000 b'child' 3000000",
             "b'parent'",
-            "three leases",
+            "three stacks",
             "ended: 0",
-            "no lease is left",
+            "none is left",
+        ],
+    );
+}
+
+/// Parent, child and grandchild reach each other by 127.0.0.1, ::1 and the link's address, with a link and without one.
+#[test]
+fn processes_of_a_program_reach_each_other() {
+    let output = script(
+        "children-loopback",
+        "cat > each.py <<'END'\n\
+import hashlib, os, select, socket, sys, threading\n\
+DATA = os.urandom(1 << 16) * 48; SUM = hashlib.sha256(DATA).digest()\n\
+def all(s):\n  \
+  h, n = hashlib.sha256(), 0\n  \
+  while n < len(DATA): part = s.recv(1 << 16); n += len(part); h.update(part)\n  \
+  return h.digest() == SUM\n\
+def both(s):\n  \
+  t = threading.Thread(target=s.sendall, args=(DATA,)); t.start(); same = all(s); t.join(); return same\n\
+def dial(port, hosts): return [both(socket.create_connection((host, port), 20)) for host in hosts]\n\
+def take(l, hosts): return [both(l.accept()[0]) for _ in hosts]\n\
+def listen(port):\n  \
+  l = socket.socket(socket.AF_INET6); l.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0); l.bind(('::', port)); l.listen(); return l\n\
+def datagram(port, hosts):\n  \
+  for host in hosts:\n    \
+    u = socket.socket(socket.AF_INET6 if ':' in host else socket.AF_INET, socket.SOCK_DGRAM); u.settimeout(20)\n    \
+    u.sendto(DATA[:30000], (host, port)); yield u.recv(40000) == DATA[:30000]\n\
+def echo(port, hosts):\n  \
+  u = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); u.bind(('::', port))\n  \
+  def run():\n    \
+    for _ in hosts: data, peer = u.recvfrom(40000); u.sendto(data, peer)\n  \
+  t = threading.Thread(target=run); t.start(); return t\n\
+def piped():\n  \
+  r, w = os.pipe(); return lambda: os.write(w, b'x'), lambda: os.read(r, 1)\n\
+hosts = sys.argv[1:]; say = lambda *what: print(*what, file=sys.stderr, flush=True)\n\
+l = listen(8); e = echo(9, hosts); up, is_up = piped(); last, is_last = piped()\n\
+if os.fork() == 0:\n  \
+  say('child to parent', *dial(8, hosts), *datagram(9, hosts)); own = listen(10); f = echo(11, hosts); up()\n  \
+  if os.fork() == 0: say('grandchild', *dial(10, hosts), *datagram(11, hosts), *dial(8, hosts)); last(); os._exit(0)\n  \
+  take(own, hosts); take(own, hosts); f.join(); os.wait(); os._exit(0)\n\
+take(l, hosts); e.join(); is_up(); take(l, hosts); is_last(); say('parent to child', *dial(10, hosts)); os.wait()\n\
+try: socket.create_connection(('10.9.9.9', 9), 2); say('connected')\n\
+except OSError as e: say('nothing else')\n\
+END\n\
+         timeout 60 $netchan run --loopback -- python3 each.py 127.0.0.1 127.8.9.1 ::1; echo alone: $?\n\
+         ip link set nc8 down; ip tuntap del dev nc8 mode tap\n\
+         timeout 60 $netchan run --link tap:nc8,peer=10.7.8.1/24 --loopback --address 10.7.8.2/24 -- python3 each.py 127.0.0.1 ::1 10.7.8.2; echo with a link: $?",
+    );
+    let all = |count| vec!["True"; count].join(" ");
+    let (child, grandchild, parent) = (
+        format!("child to parent {}", all(6)),
+        format!("grandchild {}", all(9)),
+        format!("parent to child {}", all(3)),
+    );
+    if let Some(output) = &output {
+        for said in [&child, &grandchild, &parent] {
+            assert_eq!(output.matches(said.as_str()).count(), 2, "{said}: {output}");
+        }
+    }
+    says(output, &["alone: 0", "with a link: 0"]);
+}
+
+/// A child keeps the lease of a program that ends: the link is a keeper's from then on, which lends it to one more, and goes with the last of them.
+#[test]
+fn leases_of_a_program_that_ends_go_on() {
+    let output = on_own_link(
+        "children-kept",
+        &format!(
+            "{ASK}cat > server.py <<'END'\n\
+import os, socket, sys, time\n\
+from asking import ask, say\n\
+l = socket.create_server(('0.0.0.0', 8))\n\
+if os.fork() > 0: l.accept()[0].sendall(b'parent'); os._exit(3)\n\
+own = socket.create_server(('0.0.0.0', 10)); kept, _ = own.accept()\n\
+kept.sendall(b'before ' + kept.recv(9)); kept.sendall(b'after ' + kept.recv(9)); say('child', *ask())\n\
+if os.fork() == 0: say('grandchild', *ask()); own.accept()[0].sendall(b'grandchild'); os._exit(0)\n\
+os.wait(); own.accept()[0].sendall(b'child')\n\
+END\n\
+cat > client.py <<'END'\n\
+import sys\n\
+from reached import reached\n\
+kept = reached(10); kept.sendall(b'one'); print(kept.recv(99), reached(8).recv(99), flush=True); sys.stdin.readline()\n\
+kept.sendall(b'two'); print(kept.recv(99), reached(10).recv(99), reached(10).recv(99))\n\
+END\n"
+        ),
+        "mkfifo go; $ON python3 server.py 2> said & S=$!\n\
+         python3 client.py < go & C=$!; exec 5> go\n\
+         wait $S; echo ended: $?; echo >&5\n\
+         wait $C; await stacks 0 && echo none is left; cat said",
+    );
+    says(
+        output,
+        &[
+            "b'before one' b'parent'",
+            "ended: 3",
+            "b'after two' b'grandchild' b'child'",
+            "child 10.7.8.2 b'hello'",
+            "grandchild 10.7.8.2 b'hello'",
+            "none is left",
         ],
     );
 }
 
 /// The workers of servers that ask others: to these they come from netchan's address.
-fn proxy(name: &str, server: &str, config: &str) {
+fn proxy(on: On, name: &str, server: &str, config: &str) {
     if Command::new(server).arg("-v").output().is_err() {
         return skipped_here(&format!("no {server}"));
     }
@@ -97,20 +208,20 @@ fn proxy(name: &str, server: &str, config: &str) {
         "nginx" => "nginx -p $PWD -c proxy.cfg -g 'daemon off;'",
         _ => "haproxy -W -f proxy.cfg",
     };
-    let output = on_daemon(
+    let output = on(
         name,
         &format!(
             "cat > backend.py <<'END'\n\
 import http.server\n\
 class Handler(http.server.BaseHTTPRequestHandler):\n  \
   def do_GET(self): self.send_response(200); self.end_headers(); self.wfile.write(b'asked by ' + self.client_address[0].encode())\n\
-http.server.ThreadingHTTPServer(('10.7.8.1', 81), Handler).serve_forever()\n\
+http.server.ThreadingHTTPServer(('', 81), Handler).serve_forever()\n\
 END\n\
              cat > proxy.cfg <<'END'\n{config}END\n"
         ),
         &format!(
             "python3 backend.py 2> backend.log & B=$!\n\
-             await curl -sf --max-time 2 http://10.7.8.1:81/ > first\n\
+             await curl -sf --max-time 2 http://127.0.0.1:81/ > first\n\
              $ON {run} 2> proxy.log & S=$!\n\
              await curl -sf --max-time 2 http://10.7.8.2:8/\n\
              for i in $(seq 20); do curl -s --max-time 5 http://10.7.8.2:8/; echo; done | sort | uniq -c\n\
@@ -120,21 +231,25 @@ END\n\
     says(output, &["20 asked by 10.7.8.2", "ended: 0"]);
 }
 
-#[test]
-fn nginxs_workers_ask_by_their_own() {
-    proxy(
-        "children-nginx",
-        "nginx",
-        "worker_processes 2; error_log stderr; pid nginx.pid;\n\
+const NGINX: &str = "worker_processes 2; error_log stderr; pid nginx.pid;\n\
 events {}\n\
 http { access_log off; client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;\n\
-server { listen 8; location / { proxy_pass http://10.7.8.1:81; } } }\n",
-    );
+server { listen 8; location / { proxy_pass http://10.7.8.1:81; } } }\n";
+
+#[test]
+fn nginxs_workers_ask_by_their_own() {
+    proxy(on_daemon, "children-nginx", "nginx", NGINX);
+}
+
+#[test]
+fn nginxs_workers_ask_by_its_own_link() {
+    proxy(on_own_link, "children-nginx-link", "nginx", NGINX);
 }
 
 #[test]
 fn haproxys_worker_asks_by_its_own() {
     proxy(
+        on_daemon,
         "children-haproxy",
         "haproxy",
         "defaults\n mode http\n timeout connect 2s\n timeout client 2s\n timeout server 2s\n\

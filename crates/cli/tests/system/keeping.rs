@@ -134,6 +134,23 @@ END\n\
 
 /// A daemon, and `netchan run` on it as `$ON`; `run` is what happens there. `reached` is python's for a connection that is tried until it is there.
 pub fn on_daemon(name: &str, files: &str, run: &str) -> Option<String> {
+    let starts = "$netchan daemon --link tap:nc8,peer=10.7.8.1/24 --address 10.7.8.2/24 --socket $PWD/d 2> log & daemon=$!\n\
+         await grep -q lends log; ON=\"timeout 60 $netchan run --link daemon:$PWD/d --\"";
+    on(
+        name,
+        files,
+        starts,
+        &format!("{run}; kill $daemon; wait $daemon"),
+    )
+}
+
+/// The same where the program has the link for itself.
+pub fn on_own_link(name: &str, files: &str, run: &str) -> Option<String> {
+    let starts = "touch log; ON=\"timeout 60 $netchan run --link tap:nc8,peer=10.7.8.1/24 --address 10.7.8.2/24 --\"";
+    on(name, files, starts, run)
+}
+
+fn on(name: &str, files: &str, starts: &str, run: &str) -> Option<String> {
     let reached = "cat > reached.py <<'END'\n\
 import socket, time\n\
 def reached(port):\n  \
@@ -146,10 +163,9 @@ END\n";
         &format!(
             "{files}{reached}\
              ip link set nc8 down; ip tuntap del dev nc8 mode tap\n\
-             $netchan daemon --link tap:nc8,peer=10.7.8.1/24 --address 10.7.8.2/24 --socket $PWD/d 2> log & daemon=$!\n\
-             await grep -q lends log; ON=\"timeout 60 $netchan run --link daemon:$PWD/d --\"\n\
-             leases() {{ [ $($netchan show leases | grep -c server.py) = $1 ]; }}\n\
-             {run}; kill $daemon; wait $daemon"
+             {starts}\n\
+             stacks() {{ [ $($netchan show leases | grep -c server.py) = $1 ]; }}\n\
+             {run}"
         ),
     )
 }
@@ -185,8 +201,8 @@ own = reached(10); print(asked(own), flush=True); sys.stdin.readline(); own.clos
 END\n",
         "mkfifo go; $ON python3 server.py first & S=$!\n\
          python3 ask.py < go > answers & A=$!\n\
-         exec 5> go; await grep -q own answers; await leases 2 && echo two leases; echo >&5\n\
-         wait $A; wait $S; echo ended: $?; cat answers; await leases 0 && echo no lease is left; cat log",
+         exec 5> go; await grep -q own answers; await stacks 2 && echo two leases; echo >&5\n\
+         wait $A; wait $S; echo ended: $?; cat answers; await stacks 0 && echo none is left; cat log",
     );
     says(
         output,
@@ -197,7 +213,7 @@ END\n",
             "b'own text'",
             "two leases",
             "ended: 0",
-            "no lease is left",
+            "none is left",
         ],
     );
 }
@@ -234,7 +250,7 @@ s, _ = l.accept(); s.sendall(sys.argv[1].encode()); s.close()\n\
 if sys.argv[1] == '8': sys.exit(child.wait())\n\
 END\n",
         "$ON python3 server.py 8 & S=$!\n\
-         await leases 2 && echo two leases\n\
+         await stacks 2 && echo two leases\n\
          python3 -c 'from reached import reached; print(reached(10).recv(9), reached(8).recv(9))'; wait $S; echo ended: $?",
     );
     says(output, &["two leases", "b'10' b'8'", "ended: 0"]);
