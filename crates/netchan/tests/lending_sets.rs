@@ -132,11 +132,10 @@ fn their_ports_are_others_only_after_both() {
     drop(first);
     assert!(at(port).is_err(), "the other one has it still");
     drop((one, second));
-    let is_free = (0..1000).any(|_| {
-        thread::sleep(Duration::from_millis(10));
-        at(port).is_ok() && at(80).is_ok()
-    });
-    assert!(is_free, "both have ended");
+    assert!(
+        until(|| at(port).is_ok() && at(80).is_ok()),
+        "both have ended"
+    );
 }
 
 /// A thread that leads the links when the first lease comes stops: a link's thread looks after them, and what it waits for comes as before.
@@ -145,6 +144,8 @@ fn a_thread_that_waits_already_leads_no_more() {
     for regime in Regime::here() {
         let lender = Net::builder().loopback(true).regime(regime);
         let lender = lender.start().unwrap();
+        let leads = matches!(regime, Regime::Locked | Regime::AppChannel);
+        assert!(until(|| is_led(&lender) == leads), "{regime}");
         let listener = lender.tcp().listen("127.0.0.1:80").unwrap();
         let at = "127.0.0.1:80".parse().unwrap();
         let (accepted, comes) = mpsc::channel();
@@ -167,7 +168,38 @@ fn a_thread_that_waits_already_leads_no_more() {
         let lent = Arc::new(lender.lend("lo", "late", 0).unwrap());
         let link = Box::new(leased(&lent, |_| ()));
         let application = Net::builder().loopback(true).link_with(link);
-        hears(&application.start().unwrap());
+        let application = application.start().unwrap();
+        hears(&application);
         waiting.join().unwrap();
+        assert!(!is_led(&lender));
+        drop(application);
+        let is_over = until(|| Arc::strong_count(&lent) == 1);
+        drop(lent);
+        assert!(
+            is_over && until(|| is_led(&lender) == leads),
+            "{regime}, again"
+        );
     }
+}
+
+/// Whether a thread that waits a moment leads the links.
+fn is_led(net: &Net) -> bool {
+    thread::scope(|scope| {
+        let listener = net.tcp().listen("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(false).unwrap();
+        let at = listener.local_addr().unwrap();
+        let waiting = scope.spawn(move || listener.accept().map(drop));
+        thread::sleep(Duration::from_millis(30));
+        let threads = net.show("threads").unwrap().to_string();
+        let _ = net.tcp().connect_timeout(at, PATIENCE).unwrap();
+        waiting.join().unwrap().unwrap();
+        threads.contains("waits, polls the links")
+    })
+}
+
+fn until(mut is_so: impl FnMut() -> bool) -> bool {
+    (0..100).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        is_so()
+    })
 }

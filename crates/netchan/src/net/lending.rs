@@ -125,7 +125,7 @@ impl Net {
     /// Lends a part of the link named `link` (as `netchan show` has it; empty: the only one) to `holder`, which people read, of a `user`. It has a few ports for
     /// sockets that name none, and gets others by [`Lent::bind`].
     ///
-    /// Threads that wait for sockets of this process no longer poll the links, from the first lease on: the links' threads do.
+    /// While there is a lease, threads that wait for sockets of this process do not poll the links: the links' threads do.
     ///
     /// # Errors
     /// `InvalidInput`: no such link, or there are several and none is named; EOPNOTSUPP: the link has several queues; EMFILE: 4,096 leases;

@@ -1,6 +1,11 @@
 //! The lender's side of leases: they come and go, and get ports. Their ends lie in the halves of their link's first queue.
 
-use std::{collections::HashSet, io, net::IpAddr, sync::Arc};
+use std::{
+    collections::HashSet,
+    io,
+    net::IpAddr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use proto::membership::Filter;
 
@@ -44,7 +49,11 @@ impl Stack {
             interface.leases.bells()
         })?;
         let _ = shared.lease_bells.set(bells); // the same as before, where it was set
-        self.control.lent.lock().all.push(core.clone());
+        {
+            let mut lent = self.control.lent.lock();
+            lent.all.push(core.clone());
+            self.keep_links(); // the last one of the others may have ended meanwhile
+        }
         self.control.host.taps.watched.add(core.clone());
         self.with_receive(queue, |receive| {
             receive.steer.leases.get_or_insert_default().add(end);
@@ -85,8 +94,12 @@ impl Stack {
         });
         self.driver.queues[queue].doorbell.ring(); // the link's thread sends what was said
         self.control.host.taps.watched.remove(number);
+        let may_lead = self.may_lead_links();
         let mut lent = self.control.lent.lock();
         lent.all.retain(|core| core.number != number);
+        if lent.all.is_empty() {
+            self.driver.can_lead.store(may_lead, Relaxed); // the next that waits sees it
+        }
     }
 
     /// A lease has a port from now on. Connections of leases that have it, too, stay theirs.
