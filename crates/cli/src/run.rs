@@ -382,8 +382,9 @@ pub fn builder(settings: &[Setting]) -> Result<Builder, Failure> {
 }
 
 /// Variables that tell the program's process more than options say.
-const FOR_THE_PROGRAM: [&str; 7] = [
+const FOR_THE_PROGRAM: [&str; 8] = [
     environment::OWNER,
+    environment::LENDS,
     environment::SERVED,
     environment::DESCRIPTORS,
     environment::PROGRAM,

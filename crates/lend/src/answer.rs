@@ -76,6 +76,7 @@ impl Default for Limits {
 enum Order {
     Rules(Rules),
     Admit(Own),
+    EndWithClients,
     Pause,
     Stop,
 }
@@ -138,6 +139,11 @@ impl Service {
         self.send(Order::Admit(client));
     }
 
+    /// It ends once it has no client, those included that were admitted before.
+    pub fn end_with_clients(&self) {
+        self.send(Order::EndWithClients);
+    }
+
     /// Ends it: it closes its connections, and with them their leases. False if it had failed.
     pub fn stop(self) -> bool {
         self.send(Order::Stop);
@@ -162,10 +168,14 @@ impl Service {
     }
 
     fn send(&self, order: Order) {
-        // Where it has ended there is no thread to tell.
-        let _ = self.orders.send(order);
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        give(&self.orders, &self.wake, order);
     }
+}
+
+fn give(orders: &Sender<Order>, wake: &Own, order: Order) {
+    // Where it has ended there is no thread to tell.
+    let _ = orders.send(order);
+    let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
 }
 
 /// Starts the thread, whose end gives the server back if it is to go on.
@@ -193,9 +203,9 @@ impl Paused {
         !self.server.connections.is_empty()
     }
 
-    /// It is to end once it has no client.
-    pub const fn end_with_clients(&mut self) {
-        self.server.ends_with_clients = true;
+    /// As [`Service::admit`]: it is served later.
+    pub fn admit(&self, client: Own) {
+        give(&self.orders, &self.wake, Order::Admit(client));
     }
 
     /// Goes on, in this process or in one that was forked from it.
@@ -387,6 +397,7 @@ impl<L: Lender> Server<L> {
             match self.orders.try_recv() {
                 Ok(Order::Rules(rules)) => self.rules = rules,
                 Ok(Order::Admit(client)) => self.admit(now, client),
+                Ok(Order::EndWithClients) => self.ends_with_clients = true,
                 Ok(Order::Pause) => return ControlFlow::Break(End::Pause),
                 Ok(Order::Stop) | Err(TryRecvError::Disconnected) => {
                     return ControlFlow::Break(End::Over);

@@ -387,6 +387,7 @@ fn attach_to(link: &str, version: u32) -> Request {
         version,
         link: link.to_owned(),
         program: "a liar".to_owned(),
+        secret: String::new(),
     }
 }
 
@@ -836,7 +837,8 @@ fn a_client_that_is_brought_is_served_and_the_last_one_is_the_end() {
     let answer = scene.ask(&client, &attach());
     assert!(matches!(answer, Some(Answer::Terms(_))), "{answer:?}");
     assert_eq!(scene.count(), (1, 1));
-    scene.server.ends_with_clients = true;
+    scene.orders.send(Order::EndWithClients).unwrap();
+    rustix::io::write(&scene.wake, &1_u64.to_ne_bytes()).unwrap();
     let Scene { server, .. } = scene;
     let leases = Arc::clone(&server.lender.leases);
     let thread = begin(Box::new(server), ()).unwrap();
@@ -853,6 +855,7 @@ fn leases_of_a_process_stand_side_by_side() {
         version: VERSION,
         link: link.to_owned(),
         program: "it".to_owned(),
+        secret: String::new(),
     };
     // All clients of a scene are one process; only a link that it has no lease of is beside what it has.
     for (user, link) in [(1000, "nc0"), (1000, "lo"), (1001, "lo"), (1001, "nc0")] {

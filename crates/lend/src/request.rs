@@ -197,13 +197,23 @@ pub fn answer<L: Lender>(
     request: &Request,
 ) -> Result<Option<Answer>, Refusal> {
     let Some(lease) = &connection.lease else {
-        let Request::Attach { version, link, .. } = request else {
+        let Request::Attach {
+            version,
+            link,
+            secret,
+            ..
+        } = request
+        else {
             return Err(Refusal::nonsense("the first request is for a lease"));
         };
         if *version != VERSION {
             let why =
                 format!("version {version} of leases is asked for; this daemon speaks {VERSION}");
             return Err(Refusal::of(Kind::Lease, libc::EPROTONOSUPPORT, why).and_end());
+        }
+        if !rules.admit(secret) {
+            let why = "it is of none of this program's processes";
+            return Err(Refusal::of(Kind::Lease, libc::EACCES, why).and_end());
         }
         let lent = lender.lend(beside, link, &connection.name, connection.peer.user);
         let lease =

@@ -20,7 +20,8 @@ const FREE_FROM: u16 = 1024;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     rules: Vec<Rule>,
-    are_free: bool,
+    /// All is free to clients that know it, and nothing to others.
+    secret: Option<String>,
 }
 
 /// Gives ports and packets to all that it names; what is `None` names all.
@@ -55,17 +56,27 @@ impl Rules {
     pub const fn of(rules: Vec<Rule>) -> Self {
         Self {
             rules,
-            are_free: false,
+            secret: None,
         }
     }
 
-    /// All have all, as the lender itself.
+    /// Clients that know the secret have all that the lender itself may have; others have no lease.
     #[must_use]
-    pub const fn free() -> Self {
+    pub const fn free_to(secret: String) -> Self {
         Self {
             rules: Vec::new(),
-            are_free: true,
+            secret: Some(secret),
         }
+    }
+
+    /// Whether a client that says this may have a lease. How long it takes does not tell how much of it is right.
+    pub(crate) fn admit(&self, said: &str) -> bool {
+        let Some(secret) = &self.secret else {
+            return true;
+        };
+        let pairs = secret.bytes().zip(said.bytes());
+        let differ = pairs.fold(0, |differ, (a, b)| differ | a ^ b);
+        secret.len() == said.len() && differ == 0
     }
 
     /// Whether `peer` may have the port. `runs` says whether it runs a program; what cannot be seen is none, and is noted in `blind`.
@@ -77,7 +88,7 @@ impl Rules {
         blind: &mut Option<String>,
     ) -> bool {
         let port = binding.address.port();
-        if self.are_free
+        if self.secret.is_some()
             || port >= FREE_FROM
             || peer.user == 0
             || binding.transport == Transport::Ping
@@ -101,7 +112,7 @@ impl Rules {
         blind: &mut Option<String>,
     ) -> bool {
         let gives = |rule: &Rule| rule.packets.contains(&protocol);
-        self.are_free || peer.user == 0 || self.give(peer, gives, runs, blind)
+        self.secret.is_some() || peer.user == 0 || self.give(peer, gives, runs, blind)
     }
 
     /// Whether a rule that names `peer` gives it something.
@@ -203,7 +214,17 @@ mod tests {
 
     #[test]
     fn where_all_is_free_it_is_for_all() {
-        let free = Rules::free();
+        let free = Rules::free_to("hidden".into());
+        for (said, expected) in [
+            ("hidden", true),
+            ("hidde", false),
+            ("hiddeN", false),
+            ("", false),
+            ("hidden!", false),
+        ] {
+            assert_eq!(free.admit(said), expected, "{said}");
+        }
+        assert!(Rules::default().admit("") && Rules::default().admit("x"));
         assert!(allowed(&free, 1000, 1000, 1) && allowed(&free, 0, 0, 80));
         let peer = Peer::made_up(7, 1000, 5);
         let protocol = PacketProtocol::EtherType(0x88b5);

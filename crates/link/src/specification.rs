@@ -507,6 +507,7 @@ impl Specification {
             _ => Ok(name.to_owned()),
         })?;
         Ok(lease::Options {
+            secret: String::new(),
             path: (!self.name.is_empty()).then(|| PathBuf::from(&self.name)),
             link: link.unwrap_or_default(),
             mtu: self.mtu(65_535)?,

@@ -60,11 +60,15 @@ pub const OF_A_STACK: [&str; 13] = [
 ];
 
 /// Set by a process that has started its stack, for its children: the id of the process that holds the links. While it
-/// or a keeper of its stack lives, other processes use the kernel's stack, unless [`LENT`] is set.
+/// or a keeper of its stack lives, other processes use the kernel's stack, unless [`LENT`] or [`LENDS`] is set.
 pub const OWNER: &str = "NETCHAN_OWNER";
 
 /// Set by a process whose stack's links are all a daemon's: other processes may have stacks beside it.
 pub const LENT: &str = "NETCHAN_LENT";
+
+/// Set by a process whose stack lends its links to the programs that it becomes and starts: the abstract name of the socket at which they ask, what they say there,
+/// and the links' names, with blanks between them. Where no process listens there any more, it says nothing.
+pub const LENDS: &str = "NETCHAN_LENDS";
 
 /// Set by a process that has served others and becomes another program, for that: its id. What comes for the old program is to be refused.
 pub const SERVED: &str = "NETCHAN_SERVED";
@@ -123,13 +127,14 @@ pub fn builder(variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Builder>
     finish(builder, variable)
 }
 
-/// A builder for a child of a process that lends it its links: by their names, and our ends of connections to the lender. The settings are as [`builder`]'s;
-/// addresses, routes, modules and forwarding are the lender's business.
+/// A builder for a process to which another one lends its links: by their names, with our ends of connections to the lender, which wants to hear `secret`. The
+/// settings are as [`builder`]'s; addresses, routes, modules and forwarding are the lender's business.
 ///
 /// # Errors
 /// As for [`builder`]; the lender's.
 pub fn builder_on(
     lent: Vec<(String, Own)>,
+    secret: &str,
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> io::Result<Builder> {
     let mut builder = Net::builder();
@@ -145,6 +150,7 @@ pub fn builder_on(
     for (link, lender) in lent {
         let options = lease::Options {
             link,
+            secret: secret.to_owned(),
             ..lease::Options::default()
         };
         let link = LeasedLink::attach(Client::of(lender), &options)?;

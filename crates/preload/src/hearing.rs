@@ -1,10 +1,9 @@
 //! The thread that hears what forked children say: which inherited socket one uses. A stream that can be shared is carried from then on; of another,
 //! which no process serves then, the clients are refused rather than left to wait.
 
-use std::{io, os::fd::BorrowedFd, thread, time::Duration};
+use std::{io, os::fd::RawFd, thread, time::Duration};
 
 use libc::c_int;
-use netchan::own::Own;
 
 use crate::{
     children, ending, exit, lending,
@@ -27,23 +26,26 @@ pub fn begin() -> io::Result<()> {
     Ok(())
 }
 
-fn hear_from(from: BorrowedFd<'static>) -> io::Result<()> {
+fn hear_from(from: RawFd) -> io::Result<()> {
     netchan::spawn("netchan-forked", move || hear(from)).map(drop)
 }
 
-fn hear(from: BorrowedFd<'_>) {
+fn hear(from: RawFd) {
     let mut room = [0; line::MESSAGE_MAX];
     loop {
-        match sys::read_with(from, &mut room) {
-            Ok((0, _)) => return,
+        if !wait(from) {
+            continue;
+        }
+        match sys::read(from, &mut room) {
+            Ok(0) => return,
             Ok(_) if ending::is_asked() => {
                 exit::end();
                 ending::done();
                 return;
             }
-            Ok((len, came_with)) => {
+            Ok(len) => {
                 let _acting = line::acting();
-                act_upon(Said::decode(&room[..len]), came_with);
+                act_upon(Said::decode(&room[..len]));
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,
@@ -51,7 +53,26 @@ fn hear(from: BorrowedFd<'_>) {
     }
 }
 
-fn act_upon(said: Option<Said>, came_with: Option<Own>) {
+/// Waits until something is said, or a process asks for a lease, which is let in. Whether something was said, or is to be looked for.
+fn wait(from: RawFd) -> bool {
+    let on = |fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut both = [on(from), on(lending::door())];
+    if sys::poll(&mut both, None).is_err() {
+        return true; // a limit on descriptors that is lower than two
+    }
+    let [said, asks] = both;
+    if asks.revents != 0 {
+        let _acting = line::acting();
+        lending::open();
+    }
+    said.revents != 0
+}
+
+fn act_upon(said: Option<Said>) {
     match said {
         Some(Said::Uses(number)) => {
             // One that is carried is not found any more.
@@ -67,11 +88,6 @@ fn act_upon(said: Option<Said>, came_with: Option<Own>) {
             }
         }
         Some(Said::Sets(wish)) => relay::set(wish),
-        Some(Said::AsksForLeases) => {
-            if let Some(client) = came_with {
-                lending::admit(client);
-            }
-        }
         None => {}
     }
 }

@@ -16,7 +16,7 @@ use std::{
 };
 
 use libc::c_int;
-use netchan::{Paused, own::Own};
+use netchan::{Net, Paused, own::Own};
 
 use crate::{
     ending, fork, lending, line, numbers, process, region, relay, share, shared, state::SOCKETS,
@@ -67,14 +67,20 @@ pub fn takes_over() -> Kept {
 /// Before the process that has the stack becomes another program: a keeper that goes on when it has. `None`: there is nothing to keep, or there can be none.
 pub fn before_exec() -> Option<Waiting> {
     shared::carry_all();
-    let is_owed = || process::running().is_some_and(|net| !net.drain(Duration::ZERO));
+    let has_lent = lending::stand_still();
+    // Links of its own go to the new program, unless a child may have something of them.
+    let is_owed = || {
+        let owes = |net: &Net| (net.is_lent() || sys::has_children()) && !net.drain(Duration::ZERO);
+        process::running().is_some_and(owes)
+    };
     let made = match relay::stand_still() {
-        Ok(is_held) if is_held || is_owed() => Waiting::make(),
+        Ok(is_held) if is_held || has_lent || is_owed() => Waiting::make(),
         Ok(_) => Err(io::ErrorKind::NotFound.into()),
         Err(error) => Err(error),
     };
     if made.is_err() {
         relay::go_on();
+        lending::go_on();
     }
     made.ok()
 }
@@ -94,6 +100,7 @@ impl Waiting {
         let (line, its) = sys::socket_pair()?;
         region::stand_still();
         let acting = line::acting();
+        lending::stand_still(); // the first that asks may have come meanwhile
         let paused = net.pause();
         match fork_until_clean(&line, &its) {
             Forked::Keeper(process) => Ok(Self {
@@ -131,6 +138,7 @@ impl Waiting {
         let _ = self.paused.resume();
         region::go_on();
         relay::go_on();
+        lending::go_on();
     }
 }
 
@@ -228,10 +236,16 @@ fn go_on(paused: &Paused) -> io::Result<()> {
     paused.resume()?;
     let _ = line::hear_on(); // without it options are not set
     lending::keep();
-    relay::keep(door.as_ref(), lending::is_running)?;
-    if let Some(net) = process::running() {
+    loop {
+        relay::keep(door.as_ref(), lending::is_running)?;
+        let Some(net) = process::running() else {
+            return Ok(());
+        };
         net.drain(ending::DRAIN);
-        let _ended = net.pause(); // its control socket goes
+        // One may have asked meanwhile.
+        if !lending::is_running() {
+            let _ended = net.pause(); // its control socket goes
+            return Ok(());
+        }
     }
-    Ok(())
 }

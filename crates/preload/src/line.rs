@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+    os::fd::{AsRawFd, RawFd},
     ptr,
     sync::{
         Mutex, MutexGuard, OnceLock,
@@ -37,7 +37,7 @@ static LINES: [AtomicPtr<Line>; 1 + ANCESTORS] =
     [const { AtomicPtr::new(ptr::null_mut()) }; 1 + ANCESTORS];
 
 /// Starts a thread that hears.
-type Hear = fn(BorrowedFd<'static>) -> io::Result<()>;
+type Hear = fn(RawFd) -> io::Result<()>;
 
 /// What has started the one that there is.
 static HEARER: OnceLock<Hear> = OnceLock::new();
@@ -135,8 +135,6 @@ pub enum Said {
     WaitsAtInstance(u64),
     /// It sets an option of one.
     Sets(Wish),
-    /// It asks for leases, at the other end of the socket that comes with it.
-    AsksForLeases,
 }
 
 /// An option that a process sets of a socket that several hold.
@@ -162,7 +160,6 @@ impl Said {
             Self::Uses(number) => (1, *number, 0, 0, &[][..]),
             Self::WaitsAtInstance(number) => (2, *number, 0, 0, &[][..]),
             Self::Sets(wish) => (3, wish.number, wish.level, wish.name, wish.value.as_slice()),
-            Self::AsksForLeases => (4, 0, 0, 0, &[][..]),
         };
         let value = value.get(..VALUE_MAX).unwrap_or(value);
         let mut len = 0;
@@ -196,7 +193,6 @@ impl Said {
                 name: c_int::from_ne_bytes(*name),
                 value: value.to_vec(),
             })),
-            4 => Some(Self::AsksForLeases),
             _ => None,
         }
     }
@@ -207,7 +203,6 @@ impl Said {
         match self {
             Self::Uses(number) | Self::WaitsAtInstance(number) => *number,
             Self::Sets(wish) => wish.number,
-            Self::AsksForLeases => 0,
         }
     }
 }
@@ -227,30 +222,21 @@ fn own() -> Option<&'static Line> {
 pub fn say(what: &Said) -> bool {
     let tag = what.number() >> TAG_SHIFT;
     let line = lines().find(|line| line.tag == tag);
-    line.is_some_and(|line| say_on(line, what, None).is_ok())
-}
-
-fn say_on(line: &Line, what: &Said, with: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let Some(line) = line else {
+        return false;
+    };
     let mut room = [0; MESSAGE_MAX];
     let bytes = what.encode(&mut room);
     // The thread that hears takes them as they come.
     for _ in 0..TRIES {
-        match sys::send_with(line.childrens.as_fd(), bytes, with) {
+        match sys::send_now(line.childrens.as_raw_fd(), bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 sys::nap(Duration::from_millis(1));
             }
-            sent => return sent,
+            sent => return sent.is_ok(),
         }
     }
-    Err(io::ErrorKind::TimedOut.into())
-}
-
-/// In a child: asks the process for leases that has links of its own, the farthest of its ancestors; our end of the connection to it.
-pub fn ask() -> io::Result<Own> {
-    let line = lines().last().ok_or(io::ErrorKind::NotConnected)?;
-    let (ours, lenders) = sys::socket_pair()?;
-    say_on(line, &Said::AsksForLeases, Some(lenders.as_fd()))?;
-    Ok(ours)
+    false
 }
 
 /// A full line is tried as often, a millisecond apart.
@@ -284,7 +270,7 @@ pub fn names() -> u64 {
 }
 
 /// With the stack: makes the line; the parent's end.
-pub fn begin() -> io::Result<BorrowedFd<'static>> {
+pub fn begin() -> io::Result<RawFd> {
     let (parents, childrens) = sys::socket_pair()?;
     let line = Box::leak(Box::new(Line {
         tag: next() >> TAG_SHIFT,
@@ -293,7 +279,7 @@ pub fn begin() -> io::Result<BorrowedFd<'static>> {
         acting: Mutex::new(()),
     }));
     LINES[0].store(line, Release); // pairs with Acquire in lines
-    Ok(line.parents.as_fd())
+    Ok(line.parents.as_raw_fd())
 }
 
 /// Whether there is room for one more ancestor.
@@ -319,7 +305,7 @@ pub fn set_heard(hear: Hear) {
 /// A process goes on with the stack of another one: what that one's children say is heard here, by a new thread.
 pub fn hear_on() -> io::Result<()> {
     match (own(), HEARER.get()) {
-        (Some(line), Some(hear)) => hear(line.parents.as_fd()),
+        (Some(line), Some(hear)) => hear(line.parents.as_raw_fd()),
         _ => Ok(()),
     }
 }

@@ -1,10 +1,9 @@
 //! Names, and where what is said of them goes.
 
 use super::{
-    ANCESTORS, MESSAGE_MAX, Name, Said, TAG_SHIFT, acting, ask, begin, begin_anew, childrens_ends,
+    ANCESTORS, MESSAGE_MAX, Name, Said, TAG_SHIFT, acting, begin, begin_anew, childrens_ends,
     may_begin_anew, names, say, wake,
 };
-use std::os::fd::AsRawFd;
 
 use crate::sys;
 
@@ -20,8 +19,7 @@ fn what_is_said_goes_to_the_process_that_has_the_socket() {
     let heard = begin().unwrap();
     let hear = |heard| {
         let mut room = [0; MESSAGE_MAX];
-        let (len, came_with) = sys::read_with(heard, &mut room).unwrap();
-        assert!(came_with.is_none());
+        let len = sys::read(heard, &mut room).unwrap();
         Said::decode(&room[..len])
     };
     assert!(say(&Said::Uses(first)));
@@ -47,12 +45,6 @@ fn what_is_said_goes_to_the_process_that_has_the_socket() {
         parents.push((own, begin().unwrap()));
         let kept = childrens_ends();
         assert_eq!(kept.iter().filter(|end| **end >= 0).count(), generation + 1);
-        // Leases are the first one's to give.
-        let ours = ask().unwrap();
-        let (len, lenders) = sys::read_with(parents[0].1, &mut [0; MESSAGE_MAX]).unwrap();
-        assert!(len > 0);
-        sys::send_now(lenders.unwrap().as_raw_fd(), b"terms").unwrap();
-        assert_eq!(sys::read(ours.as_raw_fd(), &mut [0; 9]).unwrap(), 5);
         for &(number, heard) in &parents {
             assert!(say(&Said::WaitsAtInstance(number)));
             assert_eq!(hear(heard), Some(Said::WaitsAtInstance(number)));

@@ -13,7 +13,7 @@ use crate::{process, sys};
 
 /// The stack is up: its address can be used from now on.
 pub fn announce() {
-    if process::has_started_before() || process::has_begun_anew() {
+    if process::has_started_before() || process::is_beside() || process::has_begun_anew() {
         return;
     }
     if let Some(text) = process::variable(environment::ANNOUNCE) {

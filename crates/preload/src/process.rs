@@ -15,6 +15,7 @@ use std::{
 
 use libc::c_int;
 use netchan::{Net, environment};
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::{driver, locks::hold, share, sys};
 
@@ -35,8 +36,11 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 /// The stack's links are a daemon's.
 static LENT: AtomicBool = AtomicBool::new(false);
 
-/// The links that the first stack of this memory lends to children that begin anew, by their names.
-static LENDS: OnceLock<Vec<String>> = OnceLock::new();
+/// How the links are lent of the program that this process is, or is a child of, or was started by.
+static LENDS: OnceLock<Lends> = OnceLock::new();
+
+/// The stack's links are that program's, and this process another one.
+static IS_BESIDE: AtomicBool = AtomicBool::new(false);
 
 /// The stack: on the heap for good. NULL: there is none.
 static NET: AtomicPtr<Net> = AtomicPtr::new(ptr::null_mut());
@@ -70,8 +74,8 @@ pub fn is_supervised() -> bool {
 /// To be asked between vfork and exec: no lock, no memory.
 pub fn would_be_served() -> bool {
     let is_asked = CONFIGURED.load(Relaxed) == YES;
-    let has_it = net().is_none() || own_id() == OWNER.load(Relaxed) || is_lent();
-    is_asked && has_it && !is_lent_by_parent()
+    let is_lent = is_lent() || lends().is_some();
+    is_asked && (net().is_none() || own_id() == OWNER.load(Relaxed) || is_lent)
 }
 
 /// The stack's links are a daemon's: other processes may have stacks beside it, as programs that this one starts learn.
@@ -85,19 +89,86 @@ pub fn is_lent() -> bool {
     LENT.load(Relaxed)
 }
 
-/// The stack of this process lends these links to its forked children.
-pub fn set_lends(links: Vec<String>) {
-    let _ = LENDS.set(links); // a process starts one stack, and its children lend nothing
+/// How processes of a program find the one that lends its links, and what it lends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lends {
+    /// The abstract name of the socket at which they ask.
+    pub name: String,
+    /// What they say there.
+    pub secret: String,
+    /// The links' names.
+    pub links: Vec<String>,
 }
 
-/// The links that the process lends which has links of its own: this one, or the ancestor whose lease this one has or may have.
-pub fn lends() -> &'static [String] {
-    LENDS.get().map_or(&[], Vec::as_slice)
+impl Lends {
+    /// With a name and a secret that no other process has.
+    pub fn of(links: Vec<String>) -> io::Result<Self> {
+        let mut drawn = [0; 24];
+        if getrandom(&mut drawn, GetRandomFlags::empty())? < drawn.len() {
+            return Err(io::ErrorKind::WouldBlock.into()); // as the machine starts
+        }
+        let mut hex = drawn.iter().map(|byte| format!("{byte:02x}"));
+        let name = hex.by_ref().take(8).collect::<String>();
+        Ok(Self {
+            name: format!("netchan-lends-{name}"),
+            secret: hex.collect(),
+            links,
+        })
+    }
+
+    /// As the environment says it.
+    fn encode(&self) -> String {
+        format!("{} {} {}", self.name, self.secret, self.links.join(" "))
+    }
+
+    fn decode(said: &str) -> Option<Self> {
+        let mut words = said.split(' ').map(str::to_owned);
+        let (name, secret) = (words.next()?, words.next()?);
+        let links: Vec<_> = words.collect();
+        (!links.is_empty()).then_some(Self {
+            name,
+            secret,
+            links,
+        })
+    }
 }
 
-/// Whether this process has, or is to have, leases of an ancestor's, which no other program gets.
-pub fn is_lent_by_parent() -> bool {
-    has_begun_anew() && !lends().is_empty()
+/// The stack of this process lends its links, as programs that it starts learn.
+pub fn set_lends(lends: Lends) {
+    if let Ok(value) = CString::new(lends.encode()) {
+        set_variable(environment::LENDS, &value);
+    }
+    let _ = LENDS.set(lends); // a process starts one stack, and its children lend nothing
+}
+
+/// How the program's links are lent.
+pub fn lends() -> Option<&'static Lends> {
+    LENDS.get()
+}
+
+/// The same where another process lends them to this one.
+pub fn lends_elsewhere() -> Option<Lends> {
+    match lends() {
+        Some(lends) => Some(lends.clone()).filter(|_| has_begun_anew()),
+        None => Lends::decode(&variable(environment::LENDS)?),
+    }
+}
+
+/// This process has leases of the program's that lends so.
+pub fn set_beside(lends: Lends) {
+    let _ = LENDS.set(lends); // a child has them from its parent
+    IS_BESIDE.store(true, Relaxed);
+}
+
+/// Whether it has, or is to have as the child that it is.
+pub fn is_beside() -> bool {
+    IS_BESIDE.load(Relaxed) || has_begun_anew() && lends().is_some()
+}
+
+/// Whether the kernel's stack is there for this process where netchan's cannot be had: it began with another one's, or the links are another process's.
+pub fn may_do_without() -> bool {
+    has_begun_anew()
+        || variable(environment::LENDS).is_some() && stack_elsewhere().is_some() && !is_lent()
 }
 
 /// The process that has the stack, where that is another one.
@@ -133,7 +204,8 @@ fn asks_for_netchan() -> bool {
     ]
     .into_iter()
     .any(|name| variable(name).is_some());
-    let is_lent = || variable(environment::LENT).is_some();
+    let is_set = |name| variable(name).is_some();
+    let is_lent = || is_set(environment::LENT) || is_set(environment::LENDS);
     named && (is_lent() || !owned_elsewhere(variable(environment::OWNER).as_deref(), sys::pid()))
 }
 
@@ -263,7 +335,7 @@ pub fn take_over() {
 
 /// Whether this process, forked from the one that has the stack, may have one of its own: a lease beside its parent's.
 pub fn may_begin_anew() -> bool {
-    let may_be_lent = is_lent() || !lends().is_empty();
+    let may_be_lent = is_lent() || lends().is_some();
     is_forked() && may_be_lent && CONFIGURED.load(Relaxed) == YES
 }
 

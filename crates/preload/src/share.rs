@@ -19,10 +19,10 @@ use netchan::own::Own;
 pub use netchan::relay::name::{Encoded, LEN, Name, Role};
 use rustix::{
     fs::OFlags,
-    io::Errno,
     net::{
-        AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept, bind, connect,
-        getsockname, listen, shutdown, socket_with, socketpair, sockopt::socket_peercred,
+        AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept, accept_with,
+        bind, connect, getsockname, listen, shutdown, socket_with, socketpair,
+        sockopt::socket_peercred,
     },
     process::geteuid,
 };
@@ -80,15 +80,50 @@ pub fn set_name(shared: BorrowedFd<'_>, name: &Encoded) -> io::Result<()> {
 /// Connections that may wait at a keeper's name.
 const CALLERS: i32 = 16;
 
-fn keepers_name(of: u32) -> io::Result<SocketAddrUnix> {
-    let name = format!("netchan-keeper {of}");
-    Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+fn keepers_name(of: u32) -> String {
+    format!("netchan-keeper {of}")
 }
 
-fn keepers_socket() -> io::Result<OwnedFd> {
+fn socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let kind = SocketType::SEQPACKET;
     Ok(socket_with(AddressFamily::UNIX, kind, flags, None)?)
+}
+
+/// A socket that listens at an abstract name. It does not wait.
+///
+/// # Errors
+/// The system's: another one has the name.
+pub fn listen_at(name: &[u8], waiting: i32) -> io::Result<Own> {
+    let door = Own::open(socket)?;
+    bind(&door, &SocketAddrUnix::new_abstract_name(name)?)?;
+    listen(&door, waiting)?;
+    Ok(door)
+}
+
+/// A connection to it.
+///
+/// # Errors
+/// The system's: `ConnectionRefused`: there is none; `WouldBlock`: it is asked by many at this moment.
+pub fn connect_to(name: &[u8]) -> io::Result<Own> {
+    let socket = Own::open(socket)?;
+    connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+    Ok(socket)
+}
+
+/// The next one that waits there.
+///
+/// # Errors
+/// The system's: `WouldBlock`: there is none.
+pub fn accept_at(door: RawFd) -> io::Result<Own> {
+    // SAFETY: the kernel says so where it is not open.
+    let door = unsafe { BorrowedFd::borrow_raw(door) };
+    Own::open(|| {
+        Ok(accept_with(
+            door,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        )?)
+    })
 }
 
 /// A socket by which it is known that this process keeps the stack of the process `of`, which has ended. What connects there asks nothing else, and is to be taken
@@ -97,10 +132,7 @@ fn keepers_socket() -> io::Result<OwnedFd> {
 /// # Errors
 /// The system's: another one has the name.
 pub fn keep_for(of: u32) -> io::Result<Own> {
-    let door = keepers_socket()?;
-    bind(&door, &keepers_name(of)?)?;
-    listen(&door, CALLERS)?;
-    Ok(Own::keep(door))
+    listen_at(keepers_name(of).as_bytes(), CALLERS)
 }
 
 /// Takes off its queue whatever has connected to [`keep_for`]'s socket.
@@ -110,18 +142,10 @@ pub fn answer_callers(door: &Own) {
 
 /// Whether a process of this user's, or root's, keeps the stack of the process `of`: others may have the name, and are not believed.
 pub fn has_keeper(of: u32) -> bool {
-    let connected = || -> io::Result<bool> {
-        let asks = keepers_socket()?;
-        match connect(&asks, &keepers_name(of)?) {
-            Ok(()) => {
-                let by = socket_peercred(&asks)?.uid;
-                Ok(by.is_root() || by == geteuid())
-            }
-            Err(Errno::AGAIN) => Ok(true), // it is asked by many at this moment
-            Err(error) => Err(error.into()),
-        }
-    };
-    connected().unwrap_or(false)
+    match connect_to(keepers_name(of).as_bytes()) {
+        Ok(asks) => socket_peercred(&asks).is_ok_and(|by| by.uid.is_root() || by.uid == geteuid()),
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock, // it is asked by many at this moment
+    }
 }
 
 /// What `fd` stands for, if it is a shared end. One system call.

@@ -5,7 +5,7 @@ use std::io;
 use netchan::{Net, environment};
 
 use crate::{
-    children, driver, errno, exit, fork, hearing, keeper, limits, line, notices,
+    children, driver, errno, exit, fork, hearing, keeper, lending, limits, notices,
     process::{self, variable},
     shared, signals, sys,
 };
@@ -26,7 +26,7 @@ pub fn net() -> &'static Net {
 
 /// Whether there is a stack, which is started now. False: this process is a child, and had the kernel's until now: it has been told.
 pub fn has_stack() -> bool {
-    if process::net().is_some() || !process::has_begun_anew() {
+    if process::net().is_some() || !process::may_do_without() {
         return true;
     }
     let _starting = process::starting();
@@ -73,22 +73,20 @@ pub fn start_again() {
 fn start() -> io::Result<Net> {
     process::remember();
     notices::tell_events()?;
-    let net = match driver::driver() {
-        Some(driver) => (driver.start)()?,
-        None if process::is_lent_by_parent() => {
-            let asked = process::lends().iter();
-            let asked = asked.map(|link| Ok((link.clone(), line::ask()?)));
-            environment::builder_on(asked.collect::<io::Result<_>>()?, &variable)?.start()?
-        }
-        None => environment::builder(&variable)?.start()?,
+    let net = if let Some(driver) = driver::driver() {
+        (driver.start)()?
+    } else if let Some(net) = beside()? {
+        net
+    } else {
+        environment::builder(&variable)?.start()?
     };
     fork::claim_held()?;
-    if !process::is_lent_by_parent() {
+    if !process::is_beside() {
         process::set_own_id(environment::OWNER); // the links are taken
-        match net.is_lent() {
-            true => process::set_lent(),
-            false if driver::driver().is_none() => process::set_lends(net.lendable()),
-            false => {}
+        match net.lendable() {
+            _ if net.is_lent() => process::set_lent(),
+            none if none.is_empty() || driver::driver().is_some() => {}
+            links => _ = lending::begin(links), // without descriptors to spare they are not lent
         }
     }
     if driver::driver().is_none() {
@@ -101,12 +99,29 @@ fn start() -> io::Result<Net> {
     Ok(net)
 }
 
+/// A stack on the links of the program of which this is another process; `None`: there is none, or it has just ended.
+fn beside() -> io::Result<Option<Net>> {
+    let Some((asked, lends)) = lending::ask()? else {
+        return Ok(None);
+    };
+    let on = |asked| environment::builder_on(asked, &lends.secret, &variable)?.start();
+    let net = match on(asked) {
+        Ok(net) => net,
+        Err(why) => match lending::ask()? {
+            Some(_) => return Err(why),
+            None => return Ok(None),
+        },
+    };
+    process::set_beside(lends);
+    Ok(Some(net))
+}
+
 /// What is left to the program that this process becomes, until it is known that it did not.
 pub enum Left {
     Nothing,
     /// Links left open.
     Links(String),
-    /// What serves the sockets that stay open. A lease is the program's own: it may have another one.
+    /// What serves the sockets that stay open, and has the links. The new program has leases of its own beside it.
     Keeper(keeper::Waiting),
 }
 
@@ -117,15 +132,15 @@ pub fn leave_to_next() -> Left {
     if !process::started() {
         return Left::Nothing;
     }
-    let is_by_parent = process::is_lent_by_parent();
-    if (process::is_lent() || is_by_parent)
+    let has_next_one = process::is_lent() || process::lends().is_some(); // the new program has a lease of its own
+    if has_next_one
         && process::has_sockets()
         && let Some(keeper) = keeper::before_exec()
     {
         return Left::Keeper(keeper);
     }
-    if is_by_parent {
-        return Left::Nothing; // what the environment tells of is the parent's
+    if process::is_beside() {
+        return Left::Nothing; // the links that the environment tells of are another process's
     }
     if children::has_served() {
         process::set_own_id(environment::SERVED);

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::CStr,
-    io::{self, IoSlice, IoSliceMut},
+    io,
     mem::MaybeUninit,
     os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
     ptr,
@@ -12,10 +12,6 @@ use std::{
 
 use libc::{c_int, pollfd};
 use netchan::{own::Own, raw};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
 
 use crate::errno;
 
@@ -125,35 +121,6 @@ pub fn send_now(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
     let arguments = [integer(fd), from, bytes.len(), flags, 0, 0];
     // SAFETY: `bytes` is readable for its length.
     unsafe { raw::call(libc::SYS_sendto, arguments) }
-}
-
-/// sendmsg(2) of bytes, and a descriptor with them: at once or not at all.
-pub fn send_with(
-    socket: BorrowedFd<'_>,
-    bytes: &[u8],
-    with: Option<BorrowedFd<'_>>,
-) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = with.as_slice();
-    if !files.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(files)); // there is room
-    }
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags).map(drop)?)
-}
-
-/// read(2) of a UNIX socket, and the first descriptor that comes with it.
-pub fn read_with(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Option<Own>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut into = [IoSliceMut::new(buffer)];
-    let came = recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let files = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
-        _ => None,
-    });
-    Ok((came.bytes, files.map(Own::keep)))
 }
 
 /// An eventfd of ours, non-blocking and closed on exec.

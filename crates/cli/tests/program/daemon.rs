@@ -90,6 +90,7 @@ fn is_there(path: &Path) {
         version: VERSION + 1,
         link: String::new(),
         program: "test".to_owned(),
+        secret: String::new(),
     };
     let Answer::Refused { errno, why } = ask(path, &request) else {
         panic!("a version that it does not speak")

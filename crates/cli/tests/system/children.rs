@@ -4,12 +4,9 @@ use std::process::Command;
 
 use super::{
     handed::{says, script},
-    keeping::{on_daemon, on_own_link},
+    keeping::{On, on_daemon, on_own_link},
     skipped_here,
 };
-
-/// Runs a script, after files were made; what it printed.
-type On = fn(&str, &str, &str) -> Option<String>;
 
 /// What children ask of the kernel's echo server, each way.
 const ASK: &str = "\

@@ -8,13 +8,13 @@ use super::{
 };
 
 /// A server that goes into the background as its first argument says, with a connection that it had before. Its child waits until it has ended, and sets an option of
-/// the datagram socket then. With `exec` the child becomes another program, whose new sockets are the kernel's. It ends once it was asked three times.
+/// the datagram socket then. With `exec` the child becomes another program, whose new sockets are netchan's, too. It ends once it was asked three times.
 const SERVER: &str = "\
 cat > server.py <<'END'\n\
 import os, select, socket, sys, threading, time\n\
 if sys.argv[1] == 'executed':\n  \
   l, u, kept = (socket.socket(fileno=int(number)) for number in sys.argv[2:])\n  \
-  print('own', socket.create_server(('127.0.0.1', 0)).getsockname()[0], file=sys.stderr)\n\
+  print('own', socket.create_server(('10.7.8.2', 0)).getsockname()[0], file=sys.stderr)\n\
 else:\n  \
   l = socket.create_server(('0.0.0.0', 8)); u = socket.socket(type=socket.SOCK_DGRAM); u.bind(('0.0.0.0', 9))\n  \
   kept, _ = l.accept(); kept.sendall(b'parent ' + kept.recv(9)); parent = os.getpid()\n  \
@@ -80,7 +80,7 @@ fn background(name: &str, how: &str) {
             "b'3000000 bytes' b''",
             "no stack is left",
             "complaints: 0",
-            if how == "exec" { "own 127.0.0.1" } else { "" },
+            if how == "exec" { "own 10.7.8.2" } else { "" },
         ],
     );
 }
@@ -132,6 +132,9 @@ END\n\
     );
 }
 
+/// Runs a script, after files were made; what it printed.
+pub type On = fn(&str, &str, &str) -> Option<String>;
+
 /// A daemon, and `netchan run` on it as `$ON`; `run` is what happens there. `reached` is python's for a connection that is tried until it is there.
 pub fn on_daemon(name: &str, files: &str, run: &str) -> Option<String> {
     let starts = "$netchan daemon --link tap:nc8,peer=10.7.8.1/24 --address 10.7.8.2/24 --socket $PWD/d 2> log & daemon=$!\n\
@@ -170,11 +173,20 @@ END\n";
     )
 }
 
-/// On a daemon a program that becomes another one keeps what stays open, and the new one has a lease of its own beside it. An exec that fails changes nothing.
+/// A program that becomes another one keeps what stays open, and the new one has a lease of its own beside it. An exec that fails changes nothing.
 #[test]
 fn a_program_on_a_daemon_becomes_another_one() {
-    let output = on_daemon(
-        "kept-exec",
+    becomes_another(on_daemon, "");
+}
+
+#[test]
+fn a_program_on_a_link_of_its_own_becomes_another_one() {
+    becomes_another(on_own_link, "-link");
+}
+
+fn becomes_another(on: On, place: &str) {
+    let output = on(
+        &format!("kept-exec{place}"),
         "cat > server.py <<'END'\n\
 import os, socket, sys\n\
 if sys.argv[1] == 'first':\n  \
@@ -221,11 +233,20 @@ END\n",
 /// Its master becomes itself once more before it forks its worker, and closes what it has left open for that.
 #[test]
 fn haproxys_master_serves_on_a_daemon() {
+    haproxys_master(on_daemon, "");
+}
+
+#[test]
+fn haproxys_master_serves_on_a_link_of_its_own() {
+    haproxys_master(on_own_link, "-link");
+}
+
+fn haproxys_master(on: On, place: &str) {
     if Command::new("haproxy").arg("-v").output().is_err() {
         return skipped_here("no haproxy");
     }
-    let output = on_daemon(
-        "kept-haproxy",
+    let output = on(
+        &format!("kept-haproxy{place}"),
         "cat > ha.cfg <<'END'\n\
 defaults\n mode http\n timeout connect 2s\n timeout client 2s\n timeout server 2s\n\
 frontend f\n bind 0.0.0.0:8\n http-request return status 200 content-type text/plain string served\n\
@@ -240,8 +261,17 @@ END\n",
 /// A child that another program started has a lease of its own, beside its parent's.
 #[test]
 fn children_on_a_daemon_have_leases_of_their_own() {
-    let output = on_daemon(
-        "kept-lease",
+    starts_another(on_daemon, "");
+}
+
+#[test]
+fn programs_that_a_program_starts_have_leases_of_its_link() {
+    starts_another(on_own_link, "-link");
+}
+
+fn starts_another(on: On, place: &str) {
+    let output = on(
+        &format!("kept-lease{place}"),
         "cat > server.py <<'END'\n\
 import socket, subprocess, sys\n\
 l = socket.create_server(('0.0.0.0', int(sys.argv[1])))\n\

@@ -174,15 +174,21 @@ impl Client {
         Err(io::Error::new(ErrorKind::PermissionDenied, what))
     }
 
-    /// Asks for a lease of `link` (empty: the only one there is) for `program`.
+    /// Asks for a lease of `link` (empty: the only one there is) for `program`, which knows the lender's `secret` (empty: it has none).
     ///
     /// # Errors
     /// The lender refuses, is gone or silent, or sends something else than terms and their descriptors.
-    pub fn attach(&self, link: &str, program: &str) -> io::Result<(Terms, [OwnedFd; FILES])> {
+    pub fn attach(
+        &self,
+        link: &str,
+        program: &str,
+        secret: &str,
+    ) -> io::Result<(Terms, [OwnedFd; FILES])> {
         let request = Request::Attach {
             version: VERSION,
             link: link.to_owned(),
             program: program.chars().take(LIST_MAX / 4).collect(), // a character has at most 4 bytes
+            secret: secret.to_owned(),
         };
         let (terms, files) = match self.exchange(&request)? {
             (Answer::Terms(terms), files) => (*terms, files),

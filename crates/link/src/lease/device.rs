@@ -47,6 +47,8 @@ pub struct Options {
     pub link: String,
     /// MTU, bytes, at most the lender's; the lender's if `None`.
     pub mtu: Option<usize>,
+    /// What the lender wants to hear; nothing if empty.
+    pub secret: String,
 }
 
 impl Options {
@@ -103,7 +105,7 @@ impl LeasedLink {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn attach(client: Client, options: &Options) -> io::Result<Self> {
-        let (terms, files) = client.attach(&options.link, &program())?;
+        let (terms, files) = client.attach(&options.link, &program(), &options.secret)?;
         Self::over(client, &terms, files.map(Own::keep), options.mtu)
     }
 

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::Segmentation;
 
 /// The version of all of this.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Descriptors that come with [`Answer::Terms`] to [`Request::Attach`], in this order: the slab of packets to the application, that of packets from it,
 /// the edge's memory, the edge's socket, the socket of [`News`].
@@ -55,6 +55,9 @@ pub enum Request {
         link: String,
         /// What the program is called, for people.
         program: String,
+        /// What a lender of a program's own wants to hear; else empty.
+        #[serde(default)]
+        secret: String,
     },
     /// The terms once more, for a program that goes on with an inherited lease. Answer: [`Answer::Terms`] without descriptors.
     Terms,
