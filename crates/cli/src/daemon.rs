@@ -146,7 +146,7 @@ impl Lending {
     pub fn start(net: &Net, config: &Config) -> Result<Self, Failure> {
         let rules = rules::of(&config.leases).map_err(failed)?;
         let place = Unlisted(socket::unlisted()?);
-        let listening = socket::listen_at(&place.0, true)?;
+        let listening = socket::listen_unlisted(&place.0)?;
         let service = Service::start(Some(Box::new(listening)), net, rules, ());
         let service = service.map_err(at("netchan-lease"))?;
         Ok(Self { service, place })

@@ -197,30 +197,7 @@ pub fn answer<L: Lender>(
     request: &Request,
 ) -> Result<Option<Answer>, Refusal> {
     let Some(lease) = &connection.lease else {
-        let Request::Attach {
-            version,
-            link,
-            secret,
-            ..
-        } = request
-        else {
-            return Err(Refusal::nonsense("the first request is for a lease"));
-        };
-        if *version != VERSION {
-            let why =
-                format!("version {version} of leases is asked for; this daemon speaks {VERSION}");
-            return Err(Refusal::of(Kind::Lease, libc::EPROTONOSUPPORT, why).and_end());
-        }
-        if !rules.admit(secret) {
-            let why = "it is of none of this program's processes";
-            return Err(Refusal::of(Kind::Lease, libc::EACCES, why).and_end());
-        }
-        let lent = lender.lend(beside, link, &connection.name, connection.peer.user);
-        let lease =
-            lent.map_err(|e| Refusal::of(Kind::Lease, errno(&e), e.to_string()).and_end())?;
-        let terms = lease.terms();
-        connection.lease = Some(lease);
-        return Ok(Some(Answer::Terms(Box::new(terms))));
+        return attach(lender, rules, connection, beside, request).map(Some);
     };
     let answer = match request {
         Request::Attach { .. } => {
@@ -267,6 +244,38 @@ pub fn answer<L: Lender>(
         }
     };
     Ok(Some(answer))
+}
+
+/// The first request.
+fn attach<L: Lender>(
+    lender: &L,
+    rules: &Rules,
+    connection: &mut Connection<L::Lease>,
+    beside: Option<&L::Set>,
+    request: &Request,
+) -> Result<Answer, Refusal> {
+    let Request::Attach {
+        version,
+        link,
+        secret,
+        ..
+    } = request
+    else {
+        return Err(Refusal::nonsense("the first request is for a lease"));
+    };
+    if *version != VERSION {
+        let why = format!("version {version} of leases is asked for; this daemon speaks {VERSION}");
+        return Err(Refusal::of(Kind::Lease, libc::EPROTONOSUPPORT, why).and_end());
+    }
+    if !rules.admit(secret) {
+        let why = "it is of none of this program's processes";
+        return Err(Refusal::of(Kind::Lease, libc::EACCES, why).and_end());
+    }
+    let lent = lender.lend(beside, link, &connection.name, connection.peer.user);
+    let lease = lent.map_err(|e| Refusal::of(Kind::Lease, errno(&e), e.to_string()).and_end())?;
+    let terms = lease.terms();
+    connection.lease = Some(lease);
+    Ok(Answer::Terms(Box::new(terms)))
 }
 
 /// The answer to what was given, or not.

@@ -73,12 +73,15 @@ pub fn begin(links: Vec<String>) -> io::Result<()> {
 /// Connections that may wait at the door.
 const WAITING: i32 = 512;
 
+/// Our ends of connections to the lender, each for the link that it is named with.
+type Connections = Vec<(String, Own)>;
+
 /// Asks for leases of all links of the program of which this process is a child or was started: our ends of connections to it, and what it wants to hear. `None`: there
 /// is no such program, or it has ended.
 ///
 /// # Errors
 /// It cannot be reached.
-pub fn ask() -> io::Result<Option<(Vec<(String, Own)>, Lends)>> {
+pub fn ask() -> io::Result<Option<(Connections, Lends)>> {
     let Some(lends) = process::lends_elsewhere() else {
         return Ok(None);
     };

@@ -64,12 +64,11 @@
 //!
 //! * **fork.** The stack stays with the process that started it. Connections, listeners and datagram sockets that a forked child inherits serve it, too, and what it becomes by exec: they
 //!   are the kernel's to all processes from the first use on, which this one's stack carries (`share`, `relay`). Differences are then: no MSG_OOB, TCP_INFO and getsockopt below
-//!   SOL_SOCKET; a peer's reset is the end of the stream to those that read; a program that came by one through exec sets no options of it; of a datagram socket what `docs/decisions/0021` lists. A child's new sockets are those of a stack of its own, by a lease of its parent's links (`lending`), or of the daemon's.
+//!   SOL_SOCKET; a peer's reset is the end of the stream to those that read; a program that came by one through exec sets no options of it; of a datagram socket what `docs/decisions/0021` lists. A child's new sockets are those of a stack of its own, by a lease of its parent's links (`lending`), or of the daemon's; so are those of programs that the process and its children start and become.
 //!   Other sockets answer EBADF in a child (poll: POLLNVAL): ping sockets, datagram sockets without a port, streams without a peer, and what an inherited epoll instance watches if one of these is among it. The first use
 //!   says so on the standard error (where that is /dev/null by now, on the file or terminal that it was when the stack started). A child that asks again and again waits for its answer, up to a
-//!   second, and poll does not report the socket any more. So has a program that a child becomes.
-//!   Where the stack's own process ends, what children hold goes on in a process of netchan's (`keeper`), with their leases; so it is on a daemon where it becomes another program. Elsewhere it says so then, if it has served, and
-//!   what children hold ends. Descriptors that vfork and posix_spawn pass on are plain unconnected
+//!   second, and poll does not report the socket any more.
+//!   Where the stack's own process ends, what children hold goes on in a process of netchan's (`keeper`), with their leases; so it is where it becomes another program, and has children or lends. Descriptors that vfork and posix_spawn pass on are plain unconnected
 //!   sockets of the kernel's; a program whose standard input or output is one says so. `vfork` and `posix_spawn` are safe.
 //!   `_Fork`, `clone` and `syscall` are as `fork`; a child that was made by the bare instruction keeps the link open, and the rest goes for it, too.
 //!   A program that forks before its first `bind` or `connect` (a shell, say) starts the stack in whichever child comes first.

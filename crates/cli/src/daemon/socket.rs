@@ -176,6 +176,14 @@ pub fn unlisted() -> Result<PathBuf, Failure> {
     Ok(directory.join(name))
 }
 
+/// Listens there. The kernel tells all users at which name a socket was bound (/proc/net/unix): that is another one.
+pub fn listen_unlisted(path: &Path) -> Result<Listening, Failure> {
+    let first = path.with_file_name("socket");
+    let listening = listen_at(&first, true)?;
+    fs::rename(&first, path).map_err(at(path.display()))?;
+    Ok(listening)
+}
+
 /// Listens at `path`. What a client may do is decided by its credentials; without `for_all` no other user connects.
 pub fn listen_at(path: &Path, for_all: bool) -> Result<Listening, Failure> {
     let wrong = |e: Errno| failed(format!("{}: {e}", path.display()));
@@ -403,9 +411,15 @@ pub(super) mod tests {
         let path = unlisted().unwrap();
         let directory = path.parent().unwrap();
         assert_eq!(mode(directory), 0o711);
-        let listening = listen_at(&path, true).unwrap();
+        let listening = listen_unlisted(&path).unwrap();
         assert_eq!(mode(&path), 0o666);
-        assert!(path.file_name().is_some_and(|name| name.len() == 32));
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert_eq!(name.len(), 32);
+        let told = fs::read_to_string("/proc/net/unix").unwrap();
+        let directory_name = directory.file_name().unwrap().to_str().unwrap();
+        assert!(told.contains(directory_name) && !told.contains(name));
+        let address = SocketAddrUnix::new(&path).unwrap();
+        assert!(listener(&path, &address).unwrap().is_some(), "it is found");
         drop(listening);
         let next = unlisted().unwrap();
         assert_ne!(path, next);

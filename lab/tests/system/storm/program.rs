@@ -198,6 +198,7 @@ fn asking(socket: &Path, point: Point, end: End) -> Result<(), String> {
         version: VERSION,
         link: String::new(),
         program: "storm".into(),
+        secret: String::new(),
     };
     send(&own, &request)?;
     if point == Point::Answered {
@@ -216,7 +217,7 @@ fn holding(socket: &Path, point: Point, orders: &Orders, end: End) -> Result<(),
     // It waits a second; a machine where much else runs may take longer.
     let (client, terms, files) = again(|| {
         let client = Client::connect(socket).map_err(said)?;
-        let (terms, files) = client.attach("", "storm").map_err(said)?;
+        let (terms, files) = client.attach("", "storm", "").map_err(said)?;
         Ok((client, terms, files))
     })?;
     match point {
@@ -508,7 +509,7 @@ pub fn witness(stop: &str) -> Result<String, String> {
 pub fn ports(socket: &str, first: &str, count: &str) -> Result<String, String> {
     let (first, count): (u16, u16) = (number(first)?, number(count)?);
     let client = Client::connect(Path::new(socket)).map_err(said)?;
-    let (terms, _files) = client.attach("", "ports").map_err(said)?;
+    let (terms, _files) = client.attach("", "ports", "").map_err(said)?;
     for port in first..first + count {
         let address = SocketAddr::from(([0; 4], port));
         let transport = Transport::Tcp;
