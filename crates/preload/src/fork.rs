@@ -51,8 +51,8 @@ struct Locks {
     _sockets: table::ForFork<SocketState>,
     _instances: table::ForFork<Instance>,
     _crossings: table::ForFork<Crossing>,
-    _relay: relay::ForFork,
     _lending: lending::ForFork,
+    _relay: relay::ForFork,
     _netchan: netchan::ForFork,
 }
 
@@ -85,8 +85,8 @@ pub fn before() -> ForFork {
         _sockets: SOCKETS.held_for_fork(),
         _instances: EPOLLS.held_for_fork(),
         _crossings: CROSSINGS.held_for_fork(),
-        _relay: relay::held_for_fork(),
         _lending: lending::held_for_fork(),
+        _relay: relay::held_for_fork(), // after it: its thread wakes this one's as it ends
         _netchan: netchan::held_for_fork(),
     };
     ForFork { locks, signals }
