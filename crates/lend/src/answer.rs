@@ -59,7 +59,7 @@ fn now_ns() -> u64 {
 pub(super) struct Limits {
     /// In all: as many applications as a large machine runs.
     pub all: usize,
-    /// Of one user that is not root.
+    /// Of one user that is not root; of a program that lends to its own processes, those without a lease.
     pub each: usize,
 }
 
@@ -640,10 +640,12 @@ impl<L: Lender> Server<L> {
             return;
         };
         let name = peer.name();
-        let same = self
-            .connections
-            .iter()
-            .filter(|one| one.peer.user == peer.user);
+        // Where a lease takes a secret, its user is one of the lender's own.
+        let counts = |one: &&Connection<L::Lease>| {
+            let is_owns = self.rules.are_free() && one.lease.is_some();
+            one.peer.user == peer.user && !is_owns
+        };
+        let same = self.connections.iter().filter(counts);
         let why = match () {
             () if self.connections.len() >= self.limits.all => {
                 Some("there are as many connections as there may be".to_owned())

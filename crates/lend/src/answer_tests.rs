@@ -871,3 +871,38 @@ fn leases_of_a_process_stand_side_by_side() {
     assert_eq!(beside, [false, true, false, false], "{lent:?}");
     assert!(!lent[2].contains("beside"), "another user's: {lent:?}");
 }
+
+#[test]
+fn a_programs_own_processes_say_its_secret() {
+    let limits = Limits { all: 64, each: 2 };
+    let mut scene = Scene::new("secret", limits);
+    scene.server.rules = Rules::free_to("hidden".to_owned());
+    let asking = |secret: &str| Request::Attach {
+        version: VERSION,
+        link: String::new(),
+        program: "it".to_owned(),
+        secret: secret.to_owned(),
+    };
+    for wrong in ["", "hidde", "hidden "] {
+        let client = scene.client(1000);
+        assert_eq!(
+            errno(scene.ask(&client, &asking(wrong))),
+            libc::EACCES,
+            "{wrong}"
+        );
+        assert!(scene.comes_to((0, 0)), "it is closed");
+    }
+    // As many as there may be at all, with any port; those that say nothing have each user's share.
+    let own: Vec<_> = (0..5)
+        .map(|_| {
+            let client = scene.client(1000);
+            let answer = scene.ask(&client, &asking("hidden"));
+            assert!(matches!(answer, Some(Answer::Terms(_))), "{answer:?}");
+            client
+        })
+        .collect();
+    assert_eq!(scene.ask(&own[0], &bind(80)), Some(Answer::Done));
+    let silent: Vec<_> = (0..4).map(|_| scene.client(1000)).collect();
+    assert_eq!(scene.count(), (7, 5));
+    drop(silent);
+}

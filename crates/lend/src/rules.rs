@@ -69,6 +69,11 @@ impl Rules {
         }
     }
 
+    /// Whether all is free, to those that know a secret.
+    pub(crate) const fn are_free(&self) -> bool {
+        self.secret.is_some()
+    }
+
     /// Whether a client that says this may have a lease. How long it takes does not tell how much of it is right.
     pub(crate) fn admit(&self, said: &str) -> bool {
         let Some(secret) = &self.secret else {
@@ -88,7 +93,7 @@ impl Rules {
         blind: &mut Option<String>,
     ) -> bool {
         let port = binding.address.port();
-        if self.secret.is_some()
+        if self.are_free()
             || port >= FREE_FROM
             || peer.user == 0
             || binding.transport == Transport::Ping
@@ -112,7 +117,7 @@ impl Rules {
         blind: &mut Option<String>,
     ) -> bool {
         let gives = |rule: &Rule| rule.packets.contains(&protocol);
-        self.secret.is_some() || peer.user == 0 || self.give(peer, gives, runs, blind)
+        self.are_free() || peer.user == 0 || self.give(peer, gives, runs, blind)
     }
 
     /// Whether a rule that names `peer` gives it something.
