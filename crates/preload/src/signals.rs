@@ -14,7 +14,7 @@ use libc::{c_int, c_void, sighandler_t, siginfo_t};
 use crate::{
     ending,
     handlers::{self, Handler, Noted},
-    real, region,
+    process, real, region,
 };
 
 const SIGNALS: usize = 65;
@@ -103,8 +103,11 @@ pub unsafe fn action(
     result
 }
 
-/// The handler that the kernel gets for `handler`, which is remembered.
+/// The handler that the kernel gets for `handler`, which is remembered. A vfork child has handlers of its own, but its parent's memory.
 fn stand_before(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    if !process::owns_table() {
+        return handler;
+    }
     let kept = handler == libc::SIG_DFL && !ending::stands_for_default(signal);
     let plain = kept || handler == libc::SIG_IGN || handler == ours();
     match place(signal).filter(|_| !plain) {

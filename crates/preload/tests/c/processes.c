@@ -41,7 +41,7 @@ static int in_child(int fd, int ep) {
     if (read(fd, &byte, 1) != 1 || byte != 'y') return 12;
     if (recv(fd, &byte, 1, MSG_DONTWAIT) != -1 || errno != EAGAIN) return 13;
     if (close(fd) || close(ep)) return 6;
-    /* Its own sockets are the kernel's. */
+    /* One of its own. */
     struct sockaddr_in here = address_of("127.0.0.1", 0);
     int server = socket(AF_INET, SOCK_STREAM, 0);
     return bind(server, (void *)&here, sizeof here) || listen(server, 1) ? 7 : 0;
@@ -143,11 +143,18 @@ static void asks_for_ever(void) {
     close(fd), close(ep);
 }
 
+static int came, went;
+static void comes(int signal) { came += signal == SIGINT; }
+static void goes(int signal) { went += signal == SIGINT; }
+
 static void vforks(void) {
     int status = -1, fd = connected(PORT_ECHO), ends[2];
     CHECK(pipe(ends) == 0);
+    CHECK(signal(SIGINT, comes) == SIG_DFL);
     pid_t child = vfork();
     if (child == 0) {
+        signal(SIGINT, goes); /* its own, as its numbers */
+        signal(SIGINT, SIG_DFL);
         dup2(fd, 250);
         dup2(ends[1], fd); /* the child's numbers, the parent's memory */
         close(fd);
@@ -158,6 +165,8 @@ static void vforks(void) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     CHECK(echoes(fd));
     FAILS(EBADF, write(250, "x", 1));
+    raise(SIGINT);
+    CHECK(came == 1 && went == 0 && signal(SIGINT, SIG_DFL) == comes);
     close(fd), close(ends[0]), close(ends[1]);
 }
 

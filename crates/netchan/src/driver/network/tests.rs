@@ -152,11 +152,12 @@ fn lent_loopback_is_on_a_link_and_not_of_it() {
     // Of a lease they are its lender's to lend.
     net.interfaces[0].lender = Some(MacAddr([2; 6]));
     assert!(!net.lends_loopback(0));
-    // A `lo` of one's own is not lent.
+    // A `lo` of one's own is lent by itself.
     net.loopback = Some(1);
     net.interfaces[1].addresses = Addresses::new();
     net.add_address(1, address("127.0.0.1/8")).unwrap();
-    assert!(!net.lends_loopback(1));
+    net.interfaces[0].lender = None;
+    assert!(net.lends_loopback(1) && !net.lends_loopback(0));
     assert_eq!(net.lo(), Some(1));
 }
 
