@@ -11,7 +11,7 @@ use netchan::{
 use crate::{
     daemon::{self, Lending},
     elf::Means,
-    failure::{Outcome, at, failed, usage},
+    failure::{Outcome, at, failed},
     log,
     run::{self, Arguments, Plan, Setting, attended, value},
 };
@@ -27,12 +27,6 @@ pub fn run(arguments: &Arguments, flags: &log::Flags) -> Outcome {
             "{} makes its system calls itself, and cannot have a stack of its own: run it without --shared",
             plan.program
         )));
-    }
-    if [LINK, CONFIG]
-        .iter()
-        .all(|name| value(&plan.settings, name).is_none())
-    {
-        return Err(usage("--shared is about links: --loopback alone has none"));
     }
     let Plan {
         mut command,

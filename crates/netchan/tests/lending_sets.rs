@@ -165,7 +165,7 @@ fn a_thread_that_waits_already_leads_no_more() {
         };
         hears(&lender);
         thread::sleep(Duration::from_millis(50)); // it sleeps by then
-        let lent = Arc::new(lender.lend("lo", "late", 0).unwrap());
+        let lent = Arc::new(lender.lend("", "late", 0).unwrap());
         let link = Box::new(leased(&lent, |_| ()));
         let application = Net::builder().loopback(true).link_with(link);
         let application = application.start().unwrap();

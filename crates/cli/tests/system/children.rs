@@ -304,18 +304,25 @@ say('parent', *ask()); started.wait(); say('waits'); signal.pause()\n\
 END\n\
              cat > client.py <<'END'\n\
 import socket, time\n\
-def reached(port):\n  \
+def reached_at(host, port):\n  \
   for n in range(400):\n    \
-    try: return socket.create_connection(('10.7.8.2', port), 20)\n    \
+    try: return socket.create_connection((host, port), 20)\n    \
     except OSError: time.sleep(0.05)\n\
-print(reached(10).recv(9), reached(8).recv(9))\n\
+def reached(port): return reached_at('10.7.8.2', port)\n\
+if __name__ == '__main__': print(reached(10).recv(9), reached(8).recv(9))\n\
+END\n\
+             cat > beside.py <<'END'\n\
+import socket, sys\n\
+from client import reached_at\n\
+if sys.argv[1] == 'listen': socket.create_server(('127.0.0.1', 8)).accept()[0].sendall(b'beside')\n\
+else: s = reached_at('127.0.0.1', 8); print('by itself:', s.recv(9), s.getpeername(), '0100007F:0008' in open('/proc/net/tcp').read())\n\
 END\n\
              ip link set nc8 down; ip tuntap del dev nc8 mode tap\n\
              TMPDIR=$PWD $netchan run --shared --link tap:nc8,peer=10.7.8.1/24 --address 10.7.8.2/24 -- python3 server.py 2> said & S=$!\n\
              python3 client.py; await grep -q waits said; $netchan show leases | grep -c 'python3 (pid\\|server.py'; kill $S; wait $S; echo ended: $?; cat said\n\
              $netchan run --shared --link tap:nc8 --address 10.7.8.2/24 -- python3 -c 'import sys; sys.exit(7)'; echo exit: $?\n\
              chmod 755 .; $netchan run --shared --link tap:nc8,peer=10.7.8.1/24 --address 10.7.8.2/24 --user nobody --sandbox -- /usr/bin/python3 ask.py ask\n\
-             $netchan run --shared --loopback -- true; echo alone: $?; ls -d netchan-run* 2>/dev/null || echo no directory is left"
+             $netchan run --shared --loopback -- sh -c 'python3 beside.py listen & python3 beside.py ask; wait'; echo alone: $?; ls -d netchan-run* 2>/dev/null || echo no directory is left"
         ),
     );
     says(
@@ -329,7 +336,8 @@ END\n\
             "ended: 143",
             "exit: 7",
             "uid 65534 from 10.7.8.2 b'hello'",
-            "--shared is about links",
+            "by itself: b'beside' ('127.0.0.1', 8) False",
+            "alone: 0",
             "no directory is left",
         ],
     );

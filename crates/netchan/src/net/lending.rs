@@ -198,6 +198,7 @@ impl Net {
         let mut real = (0..links.len()).filter(|&n| !links[n].is_loopback);
         match (real.next(), real.next()) {
             (Some(only), None) => Ok(only),
+            (None, _) if !links.is_empty() => Ok(0), // loopback addresses alone
             _ => Err(invalid("there are several links: one has to be named")),
         }
     }
