@@ -36,6 +36,9 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 /// The stack's links are a daemon's.
 static LENT: AtomicBool = AtomicBool::new(false);
 
+/// The process whose memory this is, 0 in a forked child that has not been asked: the kernel zeroes the page there. NULL before the program's beginning.
+static MEMORY: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+
 /// How the links are lent of the program that this process is, or is a child of, or was started by.
 static LENDS: OnceLock<Lends> = OnceLock::new();
 
@@ -270,6 +273,32 @@ pub fn owns_table() -> bool {
     owner == 0 || own_id() == owner || is_wiped()
 }
 
+/// At the program's beginning, when there is no child. Without the page vfork children are not known.
+pub fn know_memory() {
+    if let Ok(page) = wiped_page() {
+        // SAFETY: a fresh, aligned, writable page that stays mapped.
+        unsafe { &*page }.store(own_id(), Relaxed);
+        MEMORY.store(page, Release); // pairs with Acquire in is_vforked
+    }
+}
+
+/// Whether this is a vfork child, also of a process that tracks no numbers: what it sets of its own lies in its parent's memory.
+pub fn is_vforked() -> bool {
+    let page = MEMORY.load(Acquire); // pairs with Release in know_memory
+    // SAFETY: the page is never unmapped.
+    let Some(owner) = (unsafe { page.as_ref() }) else {
+        return false;
+    };
+    let own = own_id();
+    match owner.load(Relaxed) {
+        0 => {
+            owner.store(own, Relaxed); // forked: the memory is its own
+            false
+        }
+        owner => owner != own,
+    }
+}
+
 /// This process, by the number that the kernel has for it.
 pub fn own_id() -> u32 {
     u32::try_from(sys::pid()).unwrap_or(0)
@@ -293,6 +322,10 @@ pub fn has_sockets() -> bool {
 
 /// Tracks numbers from now on, if that has not begun; in a child without a stack the table becomes its own. True the first time. With STARTING held.
 pub fn track() -> io::Result<bool> {
+    // SAFETY: never unmapped.
+    if let Some(memory) = unsafe { MEMORY.load(Acquire).as_ref() } {
+        memory.store(own_id(), Relaxed); // a vfork child may have been the first to ask
+    }
     let known = ALIVE.load(Acquire); // pairs with Release below
     // SAFETY: the page is never unmapped.
     if let Some(alive) = unsafe { known.as_ref() } {

@@ -14,6 +14,7 @@ static BEGIN: extern "C" fn() = begin;
 
 extern "C" fn begin() {
     real::prepare_for_children();
+    process::know_memory();
     if let Some(handed) = process::variable(environment::DESCRIPTORS) {
         environment::guard(&handed);
     }

@@ -105,7 +105,7 @@ pub unsafe fn action(
 
 /// The handler that the kernel gets for `handler`, which is remembered. A vfork child has handlers of its own, but its parent's memory.
 fn stand_before(signal: c_int, handler: sighandler_t) -> sighandler_t {
-    if !process::owns_table() {
+    if process::is_vforked() {
         return handler;
     }
     let kept = handler == libc::SIG_DFL && !ending::stands_for_default(signal);
