@@ -59,17 +59,19 @@ fn remember_what_was_started() {
     }
 }
 
-/// Where this process had a stack as another program, and served with it, or left sockets of it open for this one: they are not to be had any more. A
-/// new stack, at once, refuses their clients, which would wait in vain otherwise.
+/// Where this process had a stack as another program, and served with it, or left sockets of it open for this one: a new stack, at once, refuses the clients of
+/// those that are not to be had any more, which would wait in vain otherwise. A keeper has them all.
 fn become_next() {
     if !process::has_started_before() || !(process::has_served_before() || has_relics()) {
         return;
     }
-    let own = sys::pid();
-    sys::complain(&format!(
-        "netchan: process {own} has become another program, which cannot use the sockets that it made before exec(), and their clients are refused\n"
-    ));
     start::start_again();
+    if !process::is_beside() {
+        let own = sys::pid();
+        sys::complain(&format!(
+            "netchan: process {own} has become another program, which cannot use the sockets that it made before exec(), and their clients are refused\n"
+        ));
+    }
 }
 
 /// Whether any number is what the kernel has of a socket of netchan's.

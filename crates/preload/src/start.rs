@@ -132,17 +132,21 @@ pub fn leave_to_next() -> Left {
     if !process::started() {
         return Left::Nothing;
     }
+    let has_served = children::has_served(); // before a keeper has what served
     let has_next_one = process::is_lent() || process::lends().is_some(); // the new program has a lease of its own
     if has_next_one
         && process::has_sockets()
         && let Some(keeper) = keeper::before_exec()
     {
+        if !process::is_lent() && has_served {
+            process::set_own_id(environment::SERVED); // what is not kept is refused, as long as the program lives
+        }
         return Left::Keeper(keeper);
     }
     if process::is_beside() {
         return Left::Nothing; // the links that the environment tells of are another process's
     }
-    if children::has_served() {
+    if has_served {
         process::set_own_id(environment::SERVED);
     }
     let Some(handed) = variable(environment::DESCRIPTORS) else {

@@ -41,8 +41,8 @@ slow: whole
 storm: [] many
 unread: ECONNRESET
 left_alone: let go ECONNREFUSED
-replaced: ECONNRESET ECONNREFUSED
-left: ECONNRESET ECONNREFUSED
+replaced: end ECONNREFUSED
+left: end TimeoutError('timed out')
 spawned: end
 exit: b'the rest' end ECONNRESET 0
 _exit: b'the rest' end ECONNRESET 0
@@ -70,12 +70,8 @@ fn clients_learn_it(regime: &str) {
     assert_eq!(said, WANTED, "{complained}");
     let lines = complained.matches("cannot use them").count();
     assert_eq!(lines, 0, "all can serve: {complained}");
-    for said in [
-        "which has one as its standard input",
-        "has become another program",
-    ] {
-        assert!(complained.contains(said), "{said}: {complained}");
-    }
+    let said = "which has one as its standard input";
+    assert!(complained.contains(said), "{said}: {complained}");
 }
 
 #[test]
