@@ -68,7 +68,7 @@
 //!   Other sockets answer EBADF in a child (poll: POLLNVAL): ping sockets, datagram sockets without a port, streams without a peer, and what an inherited epoll instance watches if one of these is among it. The first use
 //!   says so on the standard error (where that is /dev/null by now, on the file or terminal that it was when the stack started). A child that asks again and again waits for its answer, up to a
 //!   second, and poll does not report the socket any more.
-//!   Where the stack's own process ends, what children hold goes on in a process of netchan's (`keeper`), with their leases; so it is where it becomes another program, and has children or lends. Descriptors that vfork and posix_spawn pass on are plain unconnected
+//!   Where the stack's own process ends, what children hold goes on in a process of netchan's (`keeper`), with their leases; so it is where it becomes another program, and has sockets, children or leases. Descriptors that vfork and posix_spawn pass on are plain unconnected
 //!   sockets of the kernel's; a program whose standard input or output is one says so. `vfork` and `posix_spawn` are safe.
 //!   `_Fork`, `clone` and `syscall` are as `fork`; a child that was made by the bare instruction keeps the link open, and the rest goes for it, too.
 //!   A program that forks before its first `bind` or `connect` (a shell, say) starts the stack in whichever child comes first.
