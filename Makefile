@@ -108,7 +108,7 @@ test-all:
 # With lock order and internal books checked: builds of their own.
 test-witness:
 	$(CARGO) test -p percore --features witness
-	PERCORE_WITNESS=abort $(CARGO) test -p netchan --features witness,invariants --lib --test path --test witness --test datagrams --test moving --test lending --test lending_frames --test lending_groups --test lending_loopback --test shared_ports --test short_cuts --test pipes --test loopback --test leading
+	PERCORE_WITNESS=abort $(CARGO) test -p netchan --features witness,invariants --lib --test path --test witness --test datagrams --test moving --test lending --test lending_frames --test lending_groups --test lending_loopback --test lending_sets --test shared_ports --test short_cuts --test pipes --test loopback --test leading
 	PERCORE_WITNESS=abort $(CARGO) test -p netchan-link --features witness --lib
 	PERCORE_WITNESS=abort NETCHAN_SEEDS=1 $(CARGO) test -p netchan-lab --features witness,invariants --test simulation
 
