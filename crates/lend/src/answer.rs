@@ -134,7 +134,7 @@ impl Service {
         self.send(Order::Rules(rules));
     }
 
-    /// One more client: the lender's end of a pair of `SOCK_SEQPACKET` sockets. The user and the process that made it are the client's.
+    /// One more client: a connected `SOCK_SEQPACKET` socket. The user and the process that connected are the client's.
     pub fn admit(&self, client: Own) {
         self.send(Order::Admit(client));
     }
@@ -642,8 +642,8 @@ impl<L: Lender> Server<L> {
         let name = peer.name();
         // Where a lease takes a secret, its user is one of the lender's own.
         let counts = |one: &&Connection<L::Lease>| {
-            let is_owns = self.rules.are_free() && one.lease.is_some();
-            one.peer.user == peer.user && !is_owns
+            let is_ours = self.rules.are_free() && one.lease.is_some();
+            one.peer.user == peer.user && !is_ours
         };
         let same = self.connections.iter().filter(counts);
         let why = match () {

@@ -230,8 +230,17 @@ impl Lease for Part {
     }
 }
 
+/// A socket's file, which goes with it.
+struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 /// A socket that listens, and where.
-fn door(name: &str) -> (PathBuf, Door) {
+fn door(name: &str) -> (Place, Door) {
     let name = format!("netchan-lend-{name}-{}.sock", std::process::id());
     let path = std::env::temp_dir().join(name);
     let _ = std::fs::remove_file(&path);
@@ -239,7 +248,7 @@ fn door(name: &str) -> (PathBuf, Door) {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
     rustix::net::listen(&socket, 512).unwrap();
-    (path, Box::new(socket))
+    (Place(path), Box::new(socket))
 }
 
 /// A server with its clients.
@@ -248,7 +257,7 @@ struct Scene {
     orders: Sender<Order>,
     wake: Arc<Own>,
     now: u64,
-    path: PathBuf,
+    path: Place,
 }
 
 impl Scene {
@@ -751,7 +760,7 @@ fn clients_connect_at_the_file_and_the_end_closes_them() {
         let address = SocketAddrUnix::new(path).unwrap();
         connect(&socket, &address).map(|()| Client(socket))
     };
-    let clients: Vec<_> = (0..100).map(|_| client(&scene.path).unwrap()).collect();
+    let clients: Vec<_> = (0..100).map(|_| client(&scene.path.0).unwrap()).collect();
     let _ = scene.turn();
     let _ = scene.turn();
     assert_eq!(scene.count(), (100, 0));
@@ -769,7 +778,7 @@ fn clients_connect_at_the_file_and_the_end_closes_them() {
     drop(server);
     assert_eq!(leases.load(Relaxed), 0);
     assert!(clients.iter().all(Client::is_closed));
-    assert!(client(&path).is_err());
+    assert!(client(&path.0).is_err());
 }
 
 #[test]
@@ -793,7 +802,7 @@ fn the_thread_starts_pauses_goes_on_and_stops() {
     let kind = SocketType::SEQPACKET;
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
-    let address = SocketAddrUnix::new(&path).unwrap();
+    let address = SocketAddrUnix::new(&path.0).unwrap();
     connect(&socket, &address).unwrap();
     let client = Client(socket);
     client.say(&serde_json::to_vec(&attach()).unwrap()).unwrap();

@@ -40,12 +40,12 @@ static IS_KEPT: AtomicBool = AtomicBool::new(false);
 /// A thread answers.
 static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 
-/// The same, for the time of a fork.
+/// What lending takes, held.
 pub struct ForFork {
     _lending: MutexGuard<'static, Lending>,
 }
 
-/// For the time of a fork.
+/// The same, for the time of a fork.
 pub fn held_for_fork() -> ForFork {
     ForFork {
         _lending: hold(&LENDING),
