@@ -15,12 +15,11 @@ use std::{
         Arc,
         mpsc::{Receiver, Sender, TryRecvError, channel},
     },
-    thread,
     time::Duration,
 };
 
 use netchan::{
-    Clock, Net,
+    Clock,
     link::lease::{Answer, Binding, MESSAGE_MAX, Request},
     own::Own,
 };
@@ -35,7 +34,6 @@ use super::{
     refusals::{Kind, Refusals},
     request::{Connection, Lease, Lender, Refusal, Wishes, answer, send},
     rules::Rules,
-    stack::Stack,
 };
 
 /// A connection without a lease is closed after so long.
@@ -72,8 +70,11 @@ impl Default for Limits {
     }
 }
 
+/// Where clients connect: a socket that listens.
+pub type Door = Box<dyn AsFd + Send>;
+
 /// What the thread is told.
-enum Order {
+pub(super) enum Order {
     Rules(Rules),
     Admit(Own),
     EndWithClients,
@@ -83,138 +84,11 @@ enum Order {
 
 /// How the thread ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     /// Its connections are closed.
     Over,
     /// It leaves all as it is.
     Pause,
-}
-
-/// The running thread.
-pub struct Service {
-    orders: Sender<Order>,
-    wake: Arc<Own>,
-    thread: thread::JoinHandle<Option<Box<Server<Stack>>>>,
-}
-
-/// Where clients connect: a socket that listens.
-pub type Door = Box<dyn AsFd + Send>;
-
-impl Service {
-    /// Starts it; clients come by `door`, or by [`admit`](Self::admit) alone. `ended` is dropped at its end, whatever the reason.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn start(
-        door: Option<Door>,
-        net: &Net,
-        rules: Rules,
-        ended: impl Send + 'static,
-    ) -> io::Result<Self> {
-        let stack = Stack(net.clone());
-        let (orders, wake, server) = Server::new(door, stack, rules, Limits::default())?;
-        Self::run(orders, wake, Box::new(server), ended)
-    }
-
-    fn run(
-        orders: Sender<Order>,
-        wake: Arc<Own>,
-        server: Box<Server<Stack>>,
-        ended: impl Send + 'static,
-    ) -> io::Result<Self> {
-        Ok(Self {
-            orders,
-            wake,
-            thread: begin(server, ended)?,
-        })
-    }
-
-    /// Other rules, for what is asked for from now on.
-    pub fn set(&self, rules: Rules) {
-        self.send(Order::Rules(rules));
-    }
-
-    /// One more client: a connected `SOCK_SEQPACKET` socket. The user and the process that connected are the client's.
-    pub fn admit(&self, client: Own) {
-        self.send(Order::Admit(client));
-    }
-
-    /// It ends once it has no client, those included that were admitted before.
-    pub fn end_with_clients(&self) {
-        self.send(Order::EndWithClients);
-    }
-
-    /// Ends it: it closes its connections, and with them their leases. False if it had failed.
-    pub fn stop(self) -> bool {
-        self.send(Order::Stop);
-        self.thread.join().is_ok()
-    }
-
-    /// Ends the thread, which leaves all as it is. `None`: it had ended.
-    #[must_use]
-    pub fn pause(self) -> Option<Paused> {
-        self.send(Order::Pause);
-        let Self {
-            orders,
-            wake,
-            thread,
-        } = self;
-        let server = thread.join().ok().flatten()?;
-        Some(Paused {
-            orders,
-            wake,
-            server,
-        })
-    }
-
-    fn send(&self, order: Order) {
-        give(&self.orders, &self.wake, order);
-    }
-}
-
-fn give(orders: &Sender<Order>, wake: &Own, order: Order) {
-    // Where it has ended there is no thread to tell.
-    let _ = orders.send(order);
-    let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
-}
-
-/// Starts the thread, whose end gives the server back if it is to go on.
-fn begin<L: Lender>(
-    mut server: Box<Server<L>>,
-    ended: impl Send + 'static,
-) -> io::Result<thread::JoinHandle<Option<Box<Server<L>>>>> {
-    netchan::spawn("netchan-lease", move || {
-        let _ended = ended;
-        (server.run() == End::Pause).then_some(server)
-    })
-}
-
-/// A [`Service`] without its thread. Dropping it ends the leases.
-pub struct Paused {
-    orders: Sender<Order>,
-    wake: Arc<Own>,
-    server: Box<Server<Stack>>,
-}
-
-impl Paused {
-    /// Whether it has clients.
-    #[must_use]
-    pub fn has_clients(&self) -> bool {
-        !self.server.connections.is_empty()
-    }
-
-    /// As [`Service::admit`]: it is served later.
-    pub fn admit(&self, client: Own) {
-        give(&self.orders, &self.wake, Order::Admit(client));
-    }
-
-    /// Goes on, in this process or in one that was forked from it.
-    ///
-    /// # Errors
-    /// There is no thread; the leases have ended.
-    pub fn resume(self, ended: impl Send + 'static) -> io::Result<Service> {
-        Service::run(self.orders, self.wake, self.server, ended)
-    }
 }
 
 #[derive(Debug, Default)]
@@ -231,7 +105,7 @@ pub(super) struct Ready {
 pub(super) struct Server<L: Lender> {
     // First: no client connects to what ends.
     door: Option<Door>,
-    connections: Vec<Connection<L::Lease>>,
+    pub(super) connections: Vec<Connection<L::Lease>>,
     pairs: Pairs,
     orders: Receiver<Order>,
     wake: Arc<Own>,
@@ -246,7 +120,7 @@ pub(super) struct Server<L: Lender> {
 }
 
 impl<L: Lender> Server<L> {
-    fn new(
+    pub(super) fn new(
         door: Option<Door>,
         lender: L,
         rules: Rules,
@@ -273,7 +147,7 @@ impl<L: Lender> Server<L> {
         Ok((sender, wake, server))
     }
 
-    fn run(&mut self) -> End {
+    pub(super) fn run(&mut self) -> End {
         loop {
             if self.ends_with_clients && self.connections.is_empty() {
                 return End::Over;

@@ -28,7 +28,7 @@ use rustix::net::{
 use serde_json::json;
 
 use super::{
-    super::{peer::Peer, request::WHY_MAX, rules::Rule},
+    super::{peer::Peer, request::WHY_MAX, rules::Rule, service::begin},
     *,
 };
 

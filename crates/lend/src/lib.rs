@@ -5,7 +5,8 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `answer` | the thread |
+//! | `service` | the thread, as the rest of a program has it: it begins, is told things, stands still, ends |
+//! | `answer` | what the thread does |
 //! | `request` | one request and its answer |
 //! | `stack` | the stack, as the thread sees it |
 //! | `peer` | the process that asks |
@@ -21,7 +22,8 @@ mod peer;
 mod refusals;
 mod request;
 mod rules;
+mod service;
 mod stack;
 
-pub use answer::{Paused, Service};
 pub use rules::{Group, Rule, Rules};
+pub use service::{Paused, Service};
