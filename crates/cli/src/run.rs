@@ -13,7 +13,7 @@ use clap::builder::PossibleValuesParser;
 use netchan::{
     Builder, Dispatch, Regime,
     config::{Config, LogConfig, RunConfig},
-    environment::{self, HandedOn},
+    environment::{self, Door, HandedOn},
     link::specification::{Kind, Specification},
     log::Verbosity,
 };
@@ -46,7 +46,7 @@ const LIBRARY: &str = "libnetchan_preload.so";
         Without --link (and --config) it gets a TAP device of its own, nc0 or the next free name: the program is 10.77.0.2 and fd77::2 \
         there, this machine 10.77.0.1 and fd77::1 (10.77.1.x for nc1, and so on); with --address it is there, and this machine the first other \
         address of that network, or the --gateway. That needs root, or CAP_NET_ADMIN. With --loopback and nothing else that names a link or an address \
-        there is no TAP, only the program's own 127.0.0.0/8 and ::1, which no other process shares (with --supervise all that it starts shares them): with --kernel 127.0.0.53, say, \
+        there is no TAP, only the program's own 127.0.0.0/8 and ::1, which all that it starts shares, and nothing else: with --kernel 127.0.0.53, say, \
         a name server there stays within reach. On a daemon that lends these addresses (netchan daemon --loopback) all programs with --loopback share them.\n\n\
         Examples:\n  netchan run -- python3 -m http.server 8000     then: curl http://10.77.0.2:8000/\n  \
         netchan run --link tap:nc5 --address 192.168.7.2/24 --gateway 192.168.7.1 -- curl http://example.org/\n  \
@@ -210,12 +210,14 @@ pub fn run(arguments: &Arguments, log: &log::Flags) -> Outcome {
     } = plan;
     let links = open(&settings)?;
     let library = library()?;
+    let door = Door::draw().map_err(|e| failed(format!("random numbers: {e}")))?;
     if let Some(said) = announcement.filter(|_| log.level != Some(Verbosity::Quiet)) {
         command.env(environment::ANNOUNCE, said);
     }
     command
         .envs(settings)
         .env(environment::DESCRIPTORS, &links.value)
+        .env(environment::DOOR, door.encode())
         .env(
             environment::PROGRAM,
             format!("{} {program}", std::process::id()),
@@ -384,7 +386,7 @@ pub fn builder(settings: &[Setting]) -> Result<Builder, Failure> {
 /// Variables that tell the program's process more than options say.
 const FOR_THE_PROGRAM: [&str; 8] = [
     environment::OWNER,
-    environment::LENDS,
+    environment::DOOR,
     environment::SERVED,
     environment::DESCRIPTORS,
     environment::PROGRAM,

@@ -326,17 +326,14 @@ impl<L: Lender> Server<L> {
         let (Some(answer), Some(connection)) = (answer, self.connections.get(number)) else {
             return true;
         };
-        let files = connection
-            .lease
-            .as_ref()
-            .filter(|_| begins)
-            .map(L::Lease::files);
+        let begun = connection.lease.as_ref().filter(|_| begins);
+        let files = begun.map(L::Lease::files);
         let sent = send(
             &connection.socket,
             &answer,
             files.as_ref().map_or(&[][..], |files| &files[..]),
         );
-        if begins && sent.is_ok() {
+        if files.is_some() && sent.is_ok() {
             tracing::debug!(target: "netchan::daemon", "{} has a lease", connection.name);
         }
         self.is_sent(number, now, sent)

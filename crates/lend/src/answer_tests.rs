@@ -87,6 +87,10 @@ impl Lender for MadeUp {
     /// The numbers of leases.
     type Set = u64;
 
+    fn links(&self) -> Vec<String> {
+        vec!["nc0".into(), "lo".into()]
+    }
+
     fn lend(&self, beside: Option<&u64>, link: &str, holder: &str, user: u32) -> io::Result<Part> {
         assert_eq!(user, self.user.get());
         if link == "nc9" {
@@ -166,6 +170,10 @@ impl Lease for Part {
     fn give_back(&self, binding: Binding) {
         self.close(binding, &[]);
         self.bound.borrow_mut().retain(|bound| *bound != binding);
+    }
+
+    fn over(&self) {
+        self.did("over");
     }
 
     fn packets(&self, protocol: u8) -> Result<(), i32> {
@@ -460,6 +468,48 @@ fn a_second_lease_is_refused_and_the_first_stays() {
     assert_eq!(errno(scene.ask(&client, &attach())), libc::EISCONN);
     assert_eq!(scene.count(), (1, 1));
     assert_eq!(scene.ask(&client, &bind(8080)), Some(Answer::Done));
+}
+
+/// A question for the links, of these.
+fn links_of(version: u32, secret: &str) -> Request {
+    Request::Links {
+        version,
+        secret: secret.into(),
+    }
+}
+
+#[test]
+fn what_is_lent_is_told_before_a_lease_to_those_that_may_have_one() {
+    let mut scene = Scene::new("links", Limits::default());
+    let client = scene.client(1000);
+    let links = || Some(Answer::Links(vec!["nc0".into(), "lo".into()]));
+    assert_eq!(scene.ask(&client, &links_of(VERSION, "")), links());
+    assert_eq!(scene.ask(&client, &links_of(VERSION, "")), links());
+    assert_eq!(scene.count(), (1, 0));
+    assert!(matches!(
+        scene.ask(&client, &attach()),
+        Some(Answer::Terms(_))
+    ));
+    assert_eq!(
+        errno(scene.ask(&client, &links_of(VERSION, ""))),
+        libc::EISCONN
+    );
+    assert_eq!(scene.count(), (1, 1));
+
+    scene.server.rules = Rules::free_to("hidden".into());
+    let knows = scene.client(1000);
+    assert_eq!(scene.ask(&knows, &links_of(VERSION, "hidden")), links());
+    for (version, secret, expected) in [
+        (VERSION, "hidde", libc::EACCES),
+        (VERSION + 1, "hidden", libc::EPROTONOSUPPORT),
+    ] {
+        let other = scene.client(1000);
+        assert_eq!(
+            errno(scene.ask(&other, &links_of(version, secret))),
+            expected
+        );
+        assert!(other.is_closed());
+    }
 }
 
 #[test]

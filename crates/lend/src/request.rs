@@ -32,6 +32,9 @@ pub trait Lender: Send + 'static {
     /// What it lends.
     type Lease: Lease;
 
+    /// The names of its links.
+    fn links(&self) -> Vec<String>;
+
     /// Leases of one program, of different links.
     type Set;
 
@@ -75,6 +78,8 @@ pub trait Lease: Send {
     fn close(&self, binding: Binding, others: &[(SocketAddr, SocketAddr)]);
     /// A port goes back.
     fn give_back(&self, binding: Binding);
+    /// Its connections were closed in order: their peers hear nothing when it ends.
+    fn over(&self);
     /// The packets of an IP protocol number; an errno.
     fn packets(&self, protocol: u8) -> Result<(), i32>;
     /// The frames of an EtherType; an errno.
@@ -200,7 +205,7 @@ pub fn answer<L: Lender>(
         return attach(lender, rules, connection, beside, request).map(Some);
     };
     let answer = match request {
-        Request::Attach { .. } => {
+        Request::Links { .. } | Request::Attach { .. } => {
             let why = "this connection has a lease already";
             return Err(Refusal::of(Kind::Lease, libc::EISCONN, why));
         }
@@ -219,6 +224,10 @@ pub fn answer<L: Lender>(
         }
         Request::Return(binding) => {
             lease.give_back(*binding);
+            return Ok(None);
+        }
+        Request::Over => {
+            lease.over();
             return Ok(None);
         }
         Request::Packets(protocol) => {
@@ -246,7 +255,7 @@ pub fn answer<L: Lender>(
     Ok(Some(answer))
 }
 
-/// The first request.
+/// A request on a connection without a lease.
 fn attach<L: Lender>(
     lender: &L,
     rules: &Rules,
@@ -254,12 +263,10 @@ fn attach<L: Lender>(
     beside: Option<&L::Set>,
     request: &Request,
 ) -> Result<Answer, Refusal> {
-    let Request::Attach {
-        version,
-        link,
-        secret,
-        ..
-    } = request
+    let (Request::Attach {
+        version, secret, ..
+    }
+    | Request::Links { version, secret }) = request
     else {
         return Err(Refusal::nonsense("the first request is for a lease"));
     };
@@ -271,6 +278,9 @@ fn attach<L: Lender>(
         let why = "it is of none of this program's processes";
         return Err(Refusal::of(Kind::Lease, libc::EACCES, why).and_end());
     }
+    let Request::Attach { link, .. } = request else {
+        return Ok(Answer::Links(lender.links()));
+    };
     let lent = lender.lend(beside, link, &connection.name, connection.peer.user);
     let lease = lent.map_err(|e| Refusal::of(Kind::Lease, errno(&e), e.to_string()).and_end())?;
     let terms = lease.terms();

@@ -20,6 +20,10 @@ impl Lender for Stack {
 
     type Set = LeaseSet;
 
+    fn links(&self) -> Vec<String> {
+        self.0.lendable()
+    }
+
     fn lend(
         &self,
         beside: Option<&LeaseSet>,
@@ -62,6 +66,10 @@ impl Lease for Lent {
 
     fn give_back(&self, binding: Binding) {
         Self::give_back(self, binding);
+    }
+
+    fn over(&self) {
+        Self::over(self);
     }
 
     fn packets(&self, protocol: u8) -> Result<(), i32> {

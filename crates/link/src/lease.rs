@@ -58,6 +58,9 @@ pub trait Lease: Send + Sync {
     /// Gives a port back that neither sockets nor connections have, as [`close`](Self::close). False: the lender has to be told later.
     fn give_back(&self, binding: Binding) -> bool;
 
+    /// All connections were closed in order, and their peers have acknowledged that: tells the lender, which lets them be when the lease ends. Does not wait.
+    fn over(&self);
+
     /// Ports that no socket has and that were not given back, and whether they are closed.
     fn unbound(&self) -> Vec<(Binding, bool)>;
 

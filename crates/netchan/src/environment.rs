@@ -11,10 +11,10 @@ use crate::{
         specification::{self, Kind, Specification},
     },
     log::Verbosity,
-    own::Own,
     units,
 };
 
+mod door;
 mod go;
 pub(crate) mod handed;
 mod kernels;
@@ -22,6 +22,7 @@ mod links;
 
 use handed::{Handed, take};
 
+pub use door::Door;
 pub use go::is_go;
 pub use handed::{HandedOn, guard, hand_on, inherit, is_incomplete, is_unused};
 pub use kernels::Kernels;
@@ -60,15 +61,16 @@ pub const OF_A_STACK: [&str; 13] = [
 ];
 
 /// Set by a process that has started its stack, for its children: the id of the process that holds the links. While it
-/// or a keeper of its stack lives, other processes use the kernel's stack, unless [`LENT`] or [`LENDS`] is set.
+/// or a keeper of its stack lives, other processes use the kernel's stack, unless [`LENT`] or [`DOOR`] is set.
 pub const OWNER: &str = "NETCHAN_OWNER";
 
 /// Set by a process whose stack's links are all a daemon's: other processes may have stacks beside it.
 pub const LENT: &str = "NETCHAN_LENT";
 
-/// Set by a process whose stack lends its links to the programs that it becomes and starts: the abstract name of the socket at which they ask, what they say there,
-/// and the links' names, with blanks between them. Where no process listens there any more, it says nothing.
-pub const LENDS: &str = "NETCHAN_LENDS";
+/// Where the process that has the links lends them to the others of the run ([`Door`]). Set by `netchan run`, so that those know it, too, whose environment is
+/// older than the stack; without it by the process that starts a stack. Empty: they cannot be lent. Where no process listens, the next one to start a stack may
+/// have the links.
+pub const DOOR: &str = "NETCHAN_DOOR";
 
 /// Set by a process that has served others and becomes another program, for that: its id. What comes for the old program is to be refused.
 pub const SERVED: &str = "NETCHAN_SERVED";
@@ -127,13 +129,13 @@ pub fn builder(variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Builder>
     finish(builder, variable)
 }
 
-/// A builder for a process to which another one lends its links: by their names, with our ends of connections to the lender, which wants to hear `secret`. The
+/// A builder for a process to which another one lends its links: by their names, each with a connection to the lender, which wants to hear `secret`. The
 /// settings are as [`builder`]'s; addresses, routes, modules and forwarding are the lender's business.
 ///
 /// # Errors
 /// As for [`builder`]; the lender's.
 pub fn builder_on(
-    lent: Vec<(String, Own)>,
+    lent: Vec<(String, Client)>,
     secret: &str,
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> io::Result<Builder> {
@@ -153,7 +155,7 @@ pub fn builder_on(
             secret: secret.to_owned(),
             ..lease::Options::default()
         };
-        let link = LeasedLink::attach(Client::of(lender), &options)?;
+        let link = LeasedLink::attach(lender, &options)?;
         builder = builder.link_with(Box::new(link));
     }
     let own = |name: &str| variable(name).filter(|_| name != FORWARDING);

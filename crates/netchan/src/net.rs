@@ -160,6 +160,7 @@ impl Net {
         loop {
             self.poll(); // what is in the channels goes out, even where other threads turn them
             if !self.stack().owes_peers() {
+                self.stack().tell_lenders_if_over();
                 return true;
             }
             if u128::from(percore::clock::now_ns().saturating_sub(begin)) >= limit.as_nanos() {

@@ -95,10 +95,15 @@ impl Stack {
             State::Established | State::CloseWait => connection.unacknowledged() > 0,
             _ => false,
         };
-        (0..self.sockets.cells.len()).any(|number| {
+        !self.all_connections(|connection| !owes(connection))
+    }
+
+    /// Whether all connections are so.
+    fn all_connections(&self, is_so: impl Fn(&Connection) -> bool + Sync) -> bool {
+        (0..self.sockets.cells.len()).all(|number| {
             self.peek(number, |held| {
                 let mut connections = held.shard.connections();
-                connections.any(|(_, c)| owes(&c.connection))
+                connections.all(|(_, c)| is_so(&c.connection))
             })
         })
     }

@@ -219,6 +219,43 @@ fn what_a_lease_had_is_free_after_it() {
     }
 }
 
+/// A program that has closed its connections in order is let go as by a kernel: their peers hear its end, and no reset, until they send more.
+#[test]
+fn peers_of_a_program_that_ends_in_order_are_let_be() {
+    for is_in_order in [true, false] {
+        let (lender, peer) = lender_and_peer(&wire::Options::default());
+        let (application, lent) = application(&lender, "orderly", Net::builder());
+        let listener = application.tcp().listen("0.0.0.0:80").unwrap();
+        let at: SocketAddr = format!("{LENDER}:80").parse().unwrap();
+        let mut client = peer.tcp().connect_timeout(at, PATIENCE).unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        accepted.write_all(b"the last").unwrap();
+        if is_in_order {
+            drop(accepted);
+            assert!(application.drain(PATIENCE));
+        } else {
+            assert!(application.drain(PATIENCE));
+            drop(accepted); // with the program
+        }
+        drop((listener, application));
+        let is_gone = || (Arc::strong_count(&lent) == 1).then_some(());
+        assert!(eventually(|_| is_gone()).is_some());
+        drop(lent);
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut got = [0; 9];
+        let read = client.read(&mut got[..8]);
+        assert!(!is_in_order || read.is_ok() && &got[..8] == b"the last");
+        let state = |_| Some(client.peer_addr().is_ok()).filter(|is_open| *is_open == is_in_order);
+        assert!(eventually(state).is_some(), "in order: {is_in_order}");
+        assert!(!is_in_order || client.read(&mut got).is_ok_and(|n| n == 0));
+        // What is sent to it is refused.
+        let refused = eventually(|_| client.write_all(b"more").err());
+        assert!(refused.is_some());
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Until it is there, 10 s at most.
 fn eventually<T>(look: impl FnMut(u32) -> Option<T>) -> Option<T> {
     let wait = |n| {

@@ -4,13 +4,13 @@ mod lease_service;
 
 use std::{
     io::{Read, Write},
-    sync::{Arc, mpsc},
+    sync::{Arc, Barrier, mpsc},
     thread,
     time::Duration,
 };
 
 use lease_service::{LENDER, PEER, application, leased, lender_and_peer, lender_of, pattern};
-use netchan::{Lent, Net, Regime, link::wire};
+use netchan::{Clock, Lent, Net, Regime, link::wire};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -172,6 +172,8 @@ fn a_thread_that_waits_already_leads_no_more() {
         hears(&application);
         waiting.join().unwrap();
         assert!(!is_led(&lender));
+        lender.pause().resume().unwrap();
+        assert!(!is_led(&lender), "{regime}, after a pause");
         drop(application);
         let is_over = until(|| Arc::strong_count(&lent) == 1);
         drop(lent);
@@ -181,6 +183,55 @@ fn a_thread_that_waits_already_leads_no_more() {
         );
     }
 }
+
+/// A thread of the lender's that sends to its own addresses looks at leases, too. What it wakes is not left to a link's thread that sleeps.
+#[test]
+fn what_comes_while_the_lender_talks_to_itself() {
+    let lender = Net::builder().loopback(true).start().unwrap();
+    let sharing = |name| application(&lender, name, Net::builder().loopback(true));
+    let ((first, _first), (second, _second)) = (sharing("first"), sharing("second"));
+    let server = second.udp().bind("127.0.0.1:53").unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let client = first.udp().bind("127.0.0.1:0").unwrap();
+    let comes = || {
+        let before = Clock::Real.now();
+        client.send_to(&[1], server.local_addr().unwrap()).unwrap();
+        server.recv_from(&mut [0]).unwrap();
+        Clock::Real.now().since(before)
+    };
+    let at_once = Barrier::new(2);
+    let longest = thread::scope(|scope| {
+        scope.spawn(|| {
+            let own = lender.udp().bind("127.0.0.1:54").unwrap();
+            for round in 0..ROUNDS {
+                at_once.wait();
+                // Some of them hit the moment at which the link's thread is called.
+                let until = Clock::Real.now() + Duration::from_micros((round % 200).into());
+                while Clock::Real.now() < until {
+                    std::hint::spin_loop();
+                }
+                own.send_to(&[0], own.local_addr().unwrap()).unwrap();
+                own.recv_from(&mut [0]).unwrap();
+                at_once.wait();
+            }
+        });
+        let mut longest = Duration::ZERO;
+        for _ in 0..ROUNDS {
+            thread::sleep(Duration::from_micros(100)); // the link's thread sleeps again
+            at_once.wait();
+            let together = comes();
+            at_once.wait();
+            longest = longest.max(together).max(comes());
+        }
+        longest
+    });
+    assert!(longest < STUCK, "{longest:?}");
+}
+
+const ROUNDS: u32 = 300;
+
+/// No thread is away from a processor for so long; one that missed its wake-up sleeps for a second.
+const STUCK: Duration = Duration::from_millis(500);
 
 /// Whether a thread that waits a moment leads the links.
 fn is_led(net: &Net) -> bool {

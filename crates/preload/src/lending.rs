@@ -1,8 +1,9 @@
 //! The stack of a program lends its links, as a daemon does: to the program's forked children that make sockets of their own, and to the programs that it and they
 //! start and become.
 //!
-//! They ask at a socket with an abstract name, which they have from memory or from the environment ([`Lends`]), and say a secret that is there, too: other
-//! processes see the name alone. The thread that answers starts with the first that asks.
+//! They ask at a socket with an abstract name, which they have from memory or from the environment ([`Door`]), and say a secret that is there, too: other
+//! processes see the name alone. So do programs that a shell starts beside each other: the first of them to start a stack has the door and the links, and the next
+//! one when no process has them any more. The thread that answers starts with the first that asks.
 
 use std::{
     io, mem,
@@ -17,14 +18,10 @@ use std::{
     time::Duration,
 };
 
-use netchan::own::Own;
+use netchan::{environment::Door, link::lease::Client, own::Own};
 use netchan_lend::{Paused, Rules, Service};
 
-use crate::{
-    locks::hold,
-    process::{self, Lends},
-    relay, share, sys,
-};
+use crate::{locks::hold, process, relay, share, sys};
 
 enum Lending {
     No,
@@ -53,57 +50,124 @@ pub fn held_for_fork() -> ForFork {
 }
 
 /// The socket at which is asked; -1: there is none.
-static DOOR: AtomicI32 = AtomicI32::new(-1);
+static NUMBER: AtomicI32 = AtomicI32::new(-1);
 
 /// Its number.
 pub fn door() -> RawFd {
-    DOOR.load(Relaxed) // made before there is a thread that asks
+    NUMBER.load(Relaxed) // made before there is a thread that asks
 }
 
-/// These links can be lent from now on.
-pub fn begin(links: Vec<String>) -> io::Result<()> {
-    let lends = Lends::of(links)?;
-    let door = share::listen_at(lends.name.as_bytes(), WAITING)?;
-    DOOR.store(door.as_raw_fd(), Relaxed);
-    mem::forget(door); // it ends with the process
-    process::set_lends(lends);
-    Ok(())
+/// Where a process that starts a stack has its links from.
+pub enum Links {
+    /// No other process has them. Where there is a door they can be lent.
+    Free(Option<OpenDoor>),
+    /// Another one lends them.
+    Lent(Connections, Door),
+}
+
+/// A door of this process, at which others wait from now on.
+pub struct OpenDoor {
+    socket: Own,
+    door: Door,
+}
+
+/// Connections to the lender, each for the link that it is named with.
+type Connections = Vec<(String, Client)>;
+
+/// Looks for the process that lends the links of this one. Where there is none this one has the door, so that of several that start at once one alone has the links.
+///
+/// # Errors
+/// There is one, and it cannot be reached or lends nothing.
+pub fn find() -> io::Result<Links> {
+    let Some(door) = process::lends_elsewhere() else {
+        return Ok(Links::Free(
+            Door::draw().and_then(|door| stand_at(&door)).ok(),
+        ));
+    };
+    for _ in 0..TRIES {
+        match ask(&door) {
+            Ok(asked) => return Ok(Links::Lent(asked, door)),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                if process::has_begun_anew() || process::stack_elsewhere().is_some() {
+                    return Err(io::Error::other(
+                        "the program that lends it its links has ended, or is out of reach",
+                    ));
+                }
+                match stand_at(&door) {
+                    // Another one has it since, and listens in a moment.
+                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                    stands => return Ok(Links::Free(stands.ok())), // without descriptors to spare nothing is lent
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {} // it is asked by many
+            Err(error) => return Err(error),
+        }
+        sys::nap(STEP);
+    }
+    Err(io::Error::new(
+        io::ErrorKind::TimedOut,
+        "the program that lends it its links does not answer",
+    ))
+}
+
+/// How often a door is looked at, and for how long between two looks: five seconds in all, as long as a lender may take for an answer.
+const TRIES: u32 = 1000;
+const STEP: Duration = Duration::from_millis(5);
+
+fn stand_at(door: &Door) -> io::Result<OpenDoor> {
+    let socket = share::listen_at(door.name.as_bytes(), WAITING)?;
+    let door = door.clone();
+    Ok(OpenDoor { socket, door })
 }
 
 /// Connections that may wait at the door.
 const WAITING: i32 = 512;
 
-/// Our ends of connections to the lender, each for the link that it is named with.
-type Connections = Vec<(String, Own)>;
-
-/// Asks for leases of all links of the program of which this process is a child or was started: our ends of connections to it, and what it wants to hear. `None`: there
-/// is no such program, or it has ended.
-///
-/// # Errors
-/// It cannot be reached.
-pub fn ask() -> io::Result<Option<(Connections, Lends)>> {
-    let Some(lends) = process::lends_elsewhere() else {
-        return Ok(None);
+/// Asks which links are lent at `door`.
+fn ask(door: &Door) -> io::Result<Connections> {
+    let first = reach(door)?;
+    let links = first.links(&door.secret)?;
+    let mut first = Some(first);
+    let mut connect = |link| {
+        let connection = first.take().map_or_else(|| reach(door), Ok)?;
+        Ok((link, connection))
     };
-    let ask = |link: &String| Ok((link.clone(), share::connect_to(lends.name.as_bytes())?));
-    match lends.links.iter().map(ask).collect::<io::Result<_>>() {
-        Ok(asked) => Ok(Some((asked, lends))),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            // Where no other process has the links by now, they can be had.
-            match process::has_begun_anew() || process::stack_elsewhere().is_some() {
-                true => Err(io::Error::other(
-                    "the program that lends it its links has ended, or is out of reach",
-                )),
-                false => Ok(None),
-            }
-        }
-        Err(error) => Err(error),
+    let asked: Connections = links
+        .into_iter()
+        .map(&mut connect)
+        .collect::<io::Result<_>>()?;
+    match asked.is_empty() {
+        true => Err(io::Error::other(
+            "the program that has the links lends none",
+        )),
+        false => Ok(asked),
     }
+}
+
+fn reach(door: &Door) -> io::Result<Client> {
+    let socket = share::connect_to(door.name.as_bytes())?;
+    if !share::is_believed(&socket) {
+        let what = "its links are lent by another user, not root";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    }
+    Ok(Client::of(socket))
+}
+
+/// Whether another process stands at the door.
+pub fn is_open() -> bool {
+    process::lends_elsewhere().is_some_and(|door| reach(&door).is_ok())
+}
+
+/// The links of this process can be lent from now on.
+pub fn begin(open: OpenDoor) {
+    NUMBER.store(open.socket.as_raw_fd(), Relaxed);
+    mem::forget(open.socket); // it ends with the process
+    process::set_lends(open.door);
 }
 
 /// In a child that begins anew: it lends nothing.
 pub fn begin_anew() {
-    DOOR.store(-1, Relaxed); // closed by the fork
+    NUMBER.store(-1, Relaxed); // closed by the fork
     mem::forget(mem::replace(&mut *hold(&LENDING), Lending::No)); // its parent's
     IS_RUNNING.store(false, Release);
 }
@@ -136,7 +200,7 @@ fn admit(client: Own) {
         let Some(net) = process::running() else {
             return;
         };
-        let secret = process::lends().map_or_else(String::new, |lends| lends.secret.clone());
+        let secret = process::lends().map_or_else(String::new, |door| door.secret.clone());
         match Service::start(None, net, Rules::free_to(secret), Running::begin()) {
             Ok(service) => *lending = Lending::Running(service),
             Err(error) => sys::complain(&format!(

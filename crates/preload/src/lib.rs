@@ -47,7 +47,8 @@
 //! # Links
 //!
 //! `netchan run` opens them, with the rights it has, and hands their descriptors on (`netchan::environment::hand_on`): a program that gives up root
-//! before its first socket has them. Programs of one run have them one after the other; a process that starts a stack keeps them from its children. Without
+//! before its first socket has them. The first program of a run that starts a stack has them, and lends them to
+//! the others that ask meanwhile, its children included; the next one has them when no process has them any more. Without
 //! `netchan run`, or where the program closed the descriptors, the stack opens its links by their names, with the rights of that moment.
 //!
 //! # Interfaces

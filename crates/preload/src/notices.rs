@@ -76,11 +76,10 @@ pub fn why(error: &io::Error, complete: bool) -> String {
     }
 }
 
-/// Whether all that was handed over is still there. Where another process lends its links, these are its own.
+/// Whether all that was handed over is still there.
 pub fn is_complete() -> bool {
     let handed = process::variable(environment::DESCRIPTORS);
     handed.is_none_or(|handed| !environment::is_incomplete(&handed))
-        || process::lends_elsewhere().is_some()
 }
 
 /// Most bytes of address space, where there is a limit.

@@ -14,8 +14,10 @@ use std::{
 };
 
 use libc::c_int;
-use netchan::{Net, environment};
-use rustix::rand::{GetRandomFlags, getrandom};
+use netchan::{
+    Net,
+    environment::{self, Door},
+};
 
 use crate::{driver, locks::hold, share, sys};
 
@@ -39,8 +41,8 @@ static LENT: AtomicBool = AtomicBool::new(false);
 /// The process whose memory this is, 0 in a forked child that has not been asked: the kernel zeroes the page there. NULL before the program's beginning.
 static MEMORY: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
-/// How the links are lent of the program that this process is, or is a child of, or was started by.
-static LENDS: OnceLock<Lends> = OnceLock::new();
+/// See [`lends`].
+static LENDS: OnceLock<Door> = OnceLock::new();
 
 /// The stack's links are that program's, and this process another one.
 static IS_BESIDE: AtomicBool = AtomicBool::new(false);
@@ -92,74 +94,35 @@ pub fn is_lent() -> bool {
     LENT.load(Relaxed)
 }
 
-/// How processes of a program find the one that lends its links, and what it lends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lends {
-    /// The abstract name of the socket at which they ask.
-    pub name: String,
-    /// What they say there.
-    pub secret: String,
-    /// The links' names.
-    pub links: Vec<String>,
+/// The stack of this process lends its links there, as programs that it starts learn.
+pub fn set_lends(door: Door) {
+    if let Ok(value) = CString::new(door.encode()) {
+        set_variable(environment::DOOR, &value);
+    }
+    let _ = LENDS.set(door); // a process starts one stack, and its children lend nothing
 }
 
-impl Lends {
-    /// With a name and a secret that no other process has.
-    pub fn of(links: Vec<String>) -> io::Result<Self> {
-        let mut drawn = [0; 24];
-        if getrandom(&mut drawn, GetRandomFlags::empty())? < drawn.len() {
-            return Err(io::ErrorKind::WouldBlock.into()); // as the machine starts
-        }
-        let mut hex = drawn.iter().map(|byte| format!("{byte:02x}"));
-        let name = hex.by_ref().take(8).collect::<String>();
-        Ok(Self {
-            name: format!("netchan-lends-{name}"),
-            secret: hex.collect(),
-            links,
-        })
-    }
-
-    /// As the environment says it.
-    fn encode(&self) -> String {
-        format!("{} {} {}", self.name, self.secret, self.links.join(" "))
-    }
-
-    fn decode(said: &str) -> Option<Self> {
-        let mut words = said.split(' ').map(str::to_owned);
-        let (name, secret) = (words.next()?, words.next()?);
-        let links: Vec<_> = words.collect();
-        (!links.is_empty()).then_some(Self {
-            name,
-            secret,
-            links,
-        })
-    }
+/// It does not: programs that it starts look for no door.
+pub fn lends_nothing() {
+    set_variable(environment::DOOR, c"");
 }
 
-/// The stack of this process lends its links, as programs that it starts learn.
-pub fn set_lends(lends: Lends) {
-    if let Ok(value) = CString::new(lends.encode()) {
-        set_variable(environment::LENDS, &value);
-    }
-    let _ = LENDS.set(lends); // a process starts one stack, and its children lend nothing
-}
-
-/// How the program's links are lent.
-pub fn lends() -> Option<&'static Lends> {
+/// Where the links are lent of the program that this process is, or is a child of, or was started by.
+pub fn lends() -> Option<&'static Door> {
     LENDS.get()
 }
 
-/// The same where another process lends them to this one.
-pub fn lends_elsewhere() -> Option<Lends> {
+/// Where another process may lend its links to this one.
+pub fn lends_elsewhere() -> Option<Door> {
     match lends() {
-        Some(lends) => Some(lends.clone()).filter(|_| has_begun_anew()),
-        None => Lends::decode(&variable(environment::LENDS)?),
+        Some(door) => Some(door.clone()).filter(|_| has_begun_anew()),
+        None => Door::decode(&variable(environment::DOOR)?),
     }
 }
 
-/// This process has leases of the program's that lends so.
-pub fn set_beside(lends: Lends) {
-    let _ = LENDS.set(lends); // a child has them from its parent
+/// This process has leases of the program's that lends there.
+pub fn set_beside(door: Door) {
+    let _ = LENDS.set(door); // a child has it from its parent
     IS_BESIDE.store(true, Relaxed);
 }
 
@@ -171,7 +134,7 @@ pub fn is_beside() -> bool {
 /// Whether the kernel's stack is there for this process where netchan's cannot be had: it began with another one's, or the links are another process's.
 pub fn may_do_without() -> bool {
     has_begun_anew()
-        || variable(environment::LENDS).is_some() && stack_elsewhere().is_some() && !is_lent()
+        || variable(environment::DOOR).is_some() && stack_elsewhere().is_some() && !is_lent()
 }
 
 /// The process that has the stack, where that is another one.
@@ -208,7 +171,7 @@ fn asks_for_netchan() -> bool {
     .into_iter()
     .any(|name| variable(name).is_some());
     let is_set = |name| variable(name).is_some();
-    let is_lent = || is_set(environment::LENT) || is_set(environment::LENDS);
+    let is_lent = || is_set(environment::LENT) || is_set(environment::DOOR);
     named && (is_lent() || !owned_elsewhere(variable(environment::OWNER).as_deref(), sys::pid()))
 }
 

@@ -1,6 +1,6 @@
 //! Which process may start a stack.
 
-use super::{Lends, is_configured, is_forked, owned_elsewhere, owns_table, running};
+use super::{is_configured, is_forked, owned_elsewhere, owns_table, running};
 
 #[test]
 fn a_living_owner_keeps_the_links() {
@@ -17,16 +17,4 @@ fn a_living_owner_keeps_the_links() {
 #[test]
 fn without_settings_nothing_starts() {
     assert!(!is_configured() && running().is_none() && !is_forked() && owns_table());
-}
-
-#[test]
-fn how_links_are_lent_is_said_in_words() {
-    let lends = Lends::of(vec!["nc0".into(), "lo".into()]).unwrap();
-    assert_eq!((lends.name.len(), lends.secret.len()), (14 + 16, 32));
-    assert_eq!(Lends::decode(&lends.encode()), Some(lends.clone()));
-    let other = Lends::of(lends.links.clone()).unwrap();
-    assert!(other.name != lends.name && other.secret != lends.secret);
-    for nonsense in ["", "name", "name secret"] {
-        assert_eq!(Lends::decode(nonsense), None, "{nonsense}");
-    }
 }

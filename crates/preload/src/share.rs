@@ -140,10 +140,15 @@ pub fn answer_callers(door: &Own) {
     while accept(door).is_ok() {}
 }
 
+/// Whether what listened for this connection is this user's or root's: others may have the name, too.
+pub fn is_believed(connection: &Own) -> bool {
+    socket_peercred(connection).is_ok_and(|by| by.uid.is_root() || by.uid == geteuid())
+}
+
 /// Whether a process of this user's, or root's, keeps the stack of the process `of`: others may have the name, and are not believed.
 pub fn has_keeper(of: u32) -> bool {
     match connect_to(keepers_name(of).as_bytes()) {
-        Ok(asks) => socket_peercred(&asks).is_ok_and(|by| by.uid.is_root() || by.uid == geteuid()),
+        Ok(asks) => is_believed(&asks),
         Err(error) => error.kind() == io::ErrorKind::WouldBlock, // it is asked by many at this moment
     }
 }

@@ -1,11 +1,13 @@
 //! When the stack starts in a process, and what it leaves to the program that the process becomes.
 
-use std::io;
+use std::{io, time::Duration};
 
 use netchan::{Net, environment};
 
 use crate::{
-    children, driver, errno, exit, fork, hearing, keeper, lending, limits, notices,
+    children, driver, errno, exit, fork, hearing, keeper,
+    lending::{self, Links, OpenDoor},
+    limits, notices,
     process::{self, variable},
     shared, signals, sys,
 };
@@ -55,7 +57,8 @@ pub fn has_stack() -> bool {
 fn first() -> Result<Net, String> {
     process::inside(|| {
         let complete = notices::is_complete();
-        start().map_err(|error| notices::why(&error, complete))
+        // Where another process lends its links, these are its own.
+        start().map_err(|error| notices::why(&error, complete || lending::is_open()))
     })
 }
 
@@ -73,20 +76,19 @@ pub fn start_again() {
 fn start() -> io::Result<Net> {
     process::remember();
     notices::tell_events()?;
-    let net = if let Some(driver) = driver::driver() {
-        (driver.start)()?
-    } else if let Some(net) = beside()? {
-        net
-    } else {
-        environment::builder(&variable)?.start()?
+    let (net, door) = match driver::driver() {
+        Some(driver) => ((driver.start)()?, None),
+        None => on_links()?,
     };
     fork::claim_held()?;
     if !process::is_beside() {
         process::set_own_id(environment::OWNER); // the links are taken
-        match net.lendable() {
-            _ if net.is_lent() => process::set_lent(),
-            none if none.is_empty() || driver::driver().is_some() => {}
-            links => _ = lending::begin(links), // without descriptors to spare they are not lent
+        match door {
+            Some(door) if !net.lendable().is_empty() => lending::begin(door),
+            _ => process::lends_nothing(),
+        }
+        if net.is_lent() {
+            process::set_lent();
         }
     }
     if driver::driver().is_none() {
@@ -99,22 +101,39 @@ fn start() -> io::Result<Net> {
     Ok(net)
 }
 
-/// A stack on the links of the program of which this is another process; `None`: there is none, or it has just ended.
-fn beside() -> io::Result<Option<Net>> {
-    let Some((asked, lends)) = lending::ask()? else {
-        return Ok(None);
-    };
-    let on = |asked| environment::builder_on(asked, &lends.secret, &variable)?.start();
-    let net = match on(asked) {
-        Ok(net) => net,
-        Err(why) => match lending::ask()? {
-            Some(_) => return Err(why),
-            None => return Ok(None),
-        },
-    };
-    process::set_beside(lends);
-    Ok(Some(net))
+/// A stack on the links of the environment, which this process may lend at the door; or on leases of another one's.
+fn on_links() -> io::Result<(Net, Option<OpenDoor>)> {
+    let mut tries = 1..TRIES;
+    loop {
+        match look_for_links() {
+            // The process that has the links ends at this moment.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::AddrInUse | io::ErrorKind::ConnectionAborted
+                ) && tries.next().is_some() =>
+            {
+                sys::nap(STEP);
+            }
+            done => return done,
+        }
+    }
 }
+
+fn look_for_links() -> io::Result<(Net, Option<OpenDoor>)> {
+    match lending::find()? {
+        Links::Lent(asked, door) => {
+            let net = environment::builder_on(asked, &door.secret, &variable)?.start()?;
+            process::set_beside(door);
+            Ok((net, None))
+        }
+        Links::Free(door) => Ok((environment::builder(&variable)?.start()?, door)),
+    }
+}
+
+/// How often links are tried that another process has or lends, and for how long between two tries.
+const TRIES: u32 = 20;
+const STEP: Duration = Duration::from_millis(10);
 
 /// What is left to the program that this process becomes, until it is known that it did not.
 pub enum Left {

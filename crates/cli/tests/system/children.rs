@@ -342,3 +342,34 @@ END\n\
         ],
     );
 }
+
+/// Programs that a shell starts beside each other, which has no stack itself: the first has the links, also where several begin at once, and another one when that
+/// has ended.
+#[test]
+fn programs_of_a_shell_reach_each_other() {
+    let output = script(
+        "children-shell",
+        "cat > beside.py <<'END'\n\
+import socket, sys, time\n\
+def reached(host, port):\n  \
+  for n in range(400):\n    \
+    try: return socket.create_connection((host, port), 20)\n    \
+    except OSError: time.sleep(0.05)\n\
+how, host, port = sys.argv[1], sys.argv[2], int(sys.argv[3])\n\
+if how == 'listen': socket.create_server((host, port)).accept()[0].sendall(b'beside')\n\
+else: s = reached(host, port); print(f\"heard: {s.recv(9)} {s.getpeername()[0]} {':%04X' % port in open('/proc/net/tcp').read()}\", flush=True)\n\
+END\n\
+         cat > all.sh <<'END'\n\
+for n in 1 2 3 4; do python3 beside.py listen $1 4000$n & done; for n in 1 2 3 4; do python3 beside.py ask $1 4000$n & done; wait\n\
+python3 beside.py listen $1 40005 & python3 beside.py ask $1 40005; wait\n\
+END\n\
+         for n in 1 2 3; do timeout 60 $netchan run -q --loopback -- sh all.sh 127.0.0.1; done; echo loopback: $?\n\
+         for n in 1 2 3; do timeout 60 $RUN sh all.sh 10.7.8.2; done; echo link: $?",
+    );
+    let Some(text) = &output else { return };
+    for host in ["127.0.0.1", "10.7.8.2"] {
+        let heard = format!("heard: b'beside' {host} False");
+        assert_eq!(text.matches(&heard).count(), 15, "{text}");
+    }
+    says(output, &["loopback: 0", "link: 0"]);
+}

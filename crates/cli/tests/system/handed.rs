@@ -138,18 +138,25 @@ fn what_the_stack_tells_goes_to_the_log_file() {
 }
 
 #[test]
-fn programs_of_one_run_have_the_link_one_after_the_other() {
+fn programs_of_one_run_have_the_link_one_after_the_other_or_lend_it() {
     let output = script(
         "chain",
         "$RUN sh -c 'python3 ask.py drop ask; python3 ask.py ask; exec python3 ask.py ask drop exec'; echo done $?; $RUN python3 ask.py ask drop list\n\
          mkfifo hold\n\
-         $RUN sh -c 'python3 ask.py ask wait < hold & exec 9> hold; sleep 2; python3 ask.py ask; echo second $?; echo >&9; wait' 2>&1",
+         $RUN sh -c 'python3 ask.py ask wait < hold & exec 9> hold; sleep 2; python3 ask.py ask drop ask; echo second $?; echo >&9; wait' 2>&1\n\
+         $RUN sh -c 'python3 ask.py drop ask wait < hold & exec 9> hold; sleep 2; python3 ask.py ask; echo third $?; echo >&9; wait' 2>&1",
     );
     let Some(text) = &output else { return };
-    assert_eq!(text.matches("from 10.7.8.2").count(), 7, "{text}");
+    assert_eq!(text.matches("from 10.7.8.2").count(), 10, "{text}");
     says(
         output,
-        &["done 0", "has the link", "second 1", "uid 65534 from"],
+        &[
+            "done 0",
+            "second 0",
+            "third 1",
+            "lent by another user, not root",
+            "uid 65534 from",
+        ],
     );
 }
 

@@ -39,7 +39,7 @@ use super::{
     groups::Groups,
     terms::{
         Answer, Binding, FILES, FLOWS_MAX, LIST_MAX, MESSAGE_MAX, Membership, PortRange, Request,
-        Reuse, Terms, VERSION,
+        Reuse, Terms, VERSION, check_links,
     },
 };
 
@@ -172,6 +172,24 @@ impl Client {
             "user {user} has the daemon there, neither root nor this user; name the path (`daemon:PATH`) to use it all the same"
         );
         Err(io::Error::new(ErrorKind::PermissionDenied, what))
+    }
+
+    /// The names of the links that the lender has, of which this process may ask for leases if it knows the `secret`. It may ask for one here next.
+    ///
+    /// # Errors
+    /// As [`attach`](Self::attach)'s.
+    pub fn links(&self, secret: &str) -> io::Result<Vec<String>> {
+        let request = Request::Links {
+            version: VERSION,
+            secret: secret.to_owned(),
+        };
+        match self.ask(&request)? {
+            Answer::Links(links) => {
+                check_links(&links).map_err(garbage)?;
+                Ok(links)
+            }
+            other => Err(unexpected(other)),
+        }
     }
 
     /// Asks for a lease of `link` (empty: the only one there is) for `program`, which knows the lender's `secret` (empty: it has none).
@@ -347,7 +365,7 @@ fn unexpected(answer: Answer) -> io::Error {
             let kind = io::Error::from_raw_os_error(sound(errno)).kind();
             io::Error::new(kind, format!("the daemon refuses: {}", sentence(&why)))
         }
-        Answer::Terms(_) | Answer::Done | Answer::Ports(_) => {
+        Answer::Links(_) | Answer::Terms(_) | Answer::Done | Answer::Ports(_) => {
             garbage("it answers another question".into())
         }
     }
@@ -582,6 +600,10 @@ impl Lease for Leased {
             granted.ports.remove(&binding);
         }
         is_told
+    }
+
+    fn over(&self) {
+        let _ = self.client.tell(&Request::Over); // else their peers are reset
     }
 
     fn unbound(&self) -> Vec<(Binding, bool)> {

@@ -1,7 +1,7 @@
 //! What a lender and an application say to each other, as JSON in packets of a SOCK_SEQPACKET socket.
 //!
-//! The application asks, the lender answers each request once, in order. The first request is [`Request::Attach`]; with its answer come the files
-//! ([`FILES`]). When the socket closes the lease ends. Neither side believes the other: what is read is checked here, or where it is used.
+//! The application asks, the lender answers each request once, in order. The first request is [`Request::Attach`], which [`Request::Links`] may precede; with its
+//! answer come the files ([`FILES`]). When the socket closes the lease ends. Neither side believes the other: what is read is checked here, or where it is used.
 //!
 //! What is not waited for goes over a socket of its own, one of these files: there the application says which other lease it sends much to ([`Wish`]), and
 //! the lender tells of short cuts ([`News`]).
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::Segmentation;
 
 /// The version of all of this.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Descriptors that come with [`Answer::Terms`] to [`Request::Attach`], in this order: the slab of packets to the application, that of packets from it,
 /// the edge's memory, the edge's socket, the socket of [`News`].
@@ -40,13 +40,21 @@ pub const MESSAGE_MAX: usize = 16 << 10;
 const BUFFERS_MAX: u32 = 1 << 16;
 const BUFFER_BYTES_MAX: u32 = 1 << 17;
 
-/// Longest name of a program or a link, bytes; more addresses or ranges than this are no terms.
+/// Longest name of a program or a link, bytes; more links, addresses or ranges than this are no terms.
 pub(super) const LIST_MAX: usize = 256;
 
 /// What the application asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
+    /// What is lent. Answer: [`Answer::Links`].
+    Links {
+        /// [`VERSION`].
+        version: u32,
+        /// As in [`Attach`](Self::Attach).
+        #[serde(default)]
+        secret: String,
+    },
     /// A lease. Answer: [`Answer::Terms`] with [`FILES`] descriptors.
     Attach {
         /// [`VERSION`].
@@ -70,6 +78,9 @@ pub enum Request {
     Close(Binding, Vec<(SocketAddr, SocketAddr)>),
     /// None of its connections is left either: others may have the port. There is no answer.
     Return(Binding),
+    /// All its connections were closed in order, and their peers have acknowledged that: none of those that there are is to be reset when the lease ends. There
+    /// is no answer.
+    Over,
     /// More ports for sockets that name none. Answer: [`Answer::Ports`], the added ones.
     MorePorts,
     /// The packets of an IP protocol number that has no ports, in IPv4 and in IPv6. Answer: [`Answer::Done`].
@@ -213,6 +224,8 @@ impl PortRange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Answer {
+    /// The links' names, without their kinds.
+    Links(Vec<String>),
     /// The lease.
     Terms(Box<Terms>),
     /// It is so.
@@ -376,9 +389,7 @@ impl Terms {
                 "it speaks version {version} of leases, this program {VERSION}"
             ));
         }
-        if self.link.len() > LIST_MAX || self.link.contains(char::is_control) {
-            return Err("its link has a name that no link has".into());
-        }
+        check_name(&self.link)?;
         if self.addresses.len() > LIST_MAX || self.ports.len() > LIST_MAX {
             return Err(format!(
                 "it has more than {LIST_MAX} addresses or ranges of ports"
@@ -406,6 +417,26 @@ impl Terms {
             edge: edge(self.slots)?,
         })
     }
+}
+
+/// # Errors
+/// `link` is no link's name.
+fn check_name(link: &str) -> Result<(), String> {
+    if link.len() > LIST_MAX || link.contains(char::is_control) {
+        return Err("its link has a name that no link has".into());
+    }
+    Ok(())
+}
+
+/// Checks the names of a lender's links.
+///
+/// # Errors
+/// What cannot be, in words.
+pub(super) fn check_links(links: &[String]) -> Result<(), String> {
+    if links.len() > LIST_MAX {
+        return Err(format!("it has more than {LIST_MAX} links"));
+    }
+    links.iter().try_for_each(|link| check_name(link))
 }
 
 impl PeerTerms {

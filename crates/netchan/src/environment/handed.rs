@@ -3,7 +3,7 @@
 //! Their descriptors are inherited under high numbers, past what programs close and count on, and named in one variable
 //! with device and inode, by which a number that has come to mean something else is found out. A claim goes with them, a nameless file: the process
 //! that starts a stack locks it (F_SETLK: the lock ends with the process and is not inherited) and writes down its number, so that
-//! programs of one run have the links one after the other.
+//! one program of a run at a time has the links.
 
 use std::{
     collections::VecDeque,
@@ -185,7 +185,7 @@ pub(super) fn take(value: &str) -> io::Result<Handed> {
         io::Error::new(
             io::ErrorKind::AddrInUse,
             format!(
-                "process{user} has the link: programs that one `netchan run` starts can have it only one after the other"
+                "process{user} has the link, and cannot lend it: programs that one `netchan run` starts can have it only one after the other"
             ),
         )
     };

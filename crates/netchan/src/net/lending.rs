@@ -425,6 +425,11 @@ impl Lent {
         }
     }
 
+    /// The application's connections were closed in order, and their peers have acknowledged that: they are not reset when the lease ends.
+    pub fn over(&self) {
+        self.net.stack().lease_over(&self.core);
+    }
+
     /// Lets the application share 127.0.0.0/8 and ::1 with other leases of the link: its ports are there, too, until the lease ends.
     ///
     /// # Errors

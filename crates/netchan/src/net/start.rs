@@ -2,10 +2,7 @@
 
 use std::{
     io,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, Weak, atomic::AtomicBool},
 };
 
 use percore::{lock::mutex, snapshot::Snapshot};
@@ -305,8 +302,7 @@ fn answer_from_outside(stack: &Arc<Stack>) {
 /// Starts what a stack is turned by, and what answers for it.
 pub(super) fn run(stack: &Arc<Stack>, control: bool) -> io::Result<()> {
     memory::probe(limits::SPARE)?;
-    // Relaxed: before the threads.
-    stack.driver.can_lead.store(stack.may_lead_links(), Relaxed);
+    stack.allow_leading(); // before the threads
     if stack.threaded && !stack.stepped {
         percore::doorbell::reserve()?;
         worker::start(stack)?;

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use proto::membership::Filter;
+use proto::{membership::Filter, tcp::State};
 
 use super::Stack;
 use crate::{
@@ -186,6 +186,15 @@ impl Stack {
         match self.control.leases.of(link) {
             Some(lease) => lease.join_group(socket, group, filter),
             None => Ok(()),
+        }
+    }
+
+    /// Where all connections were closed in order, and their peers know: lenders let them be when this process ends.
+    pub fn tell_lenders_if_over(&self) {
+        let leases = self.control.leases.all();
+        let is_over = |state| matches!(state, State::FinWait2 | State::TimeWait | State::Closed);
+        if !leases.is_empty() && self.all_connections(|connection| is_over(connection.state())) {
+            leases.iter().for_each(|lease| lease.over());
         }
     }
 

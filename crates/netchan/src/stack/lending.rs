@@ -94,9 +94,16 @@ impl Stack {
         });
         self.driver.queues[queue].doorbell.ring(); // the link's thread sends what was said
         self.control.host.taps.watched.remove(number);
-        let may_lead = self.may_lead_links();
         let mut lent = self.control.lent.lock();
         lent.all.retain(|core| core.number != number);
+        drop(lent);
+        self.allow_leading();
+    }
+
+    /// Threads that wait for sockets may lead the links, unless something is lent: they do not look at leases.
+    pub fn allow_leading(&self) {
+        let may_lead = self.may_lead_links();
+        let lent = self.control.lent.lock();
         if lent.all.is_empty() {
             self.driver.can_lead.store(may_lead, Relaxed); // the next that waits sees it
         }
@@ -226,6 +233,13 @@ impl Stack {
         }
         self.driver.queues[queue].doorbell.ring(); // its timers have changed
         fits
+    }
+
+    /// A lease's connections were closed in order: their peers hear nothing of its end.
+    pub fn lease_over(&self, lease: &LeaseCore) {
+        if let Some(&queue) = self.driver.links[lease.link].first() {
+            self.with_interface(queue, |interface| interface.leases.over(lease.number));
+        }
     }
 
     /// A lease shares the loopback addresses from now on.

@@ -131,7 +131,9 @@ fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) 
     };
     shared.doorbell.arm(how);
     if lease_bells.is_some() {
-        stack.with_interface(number, |interface| interface.leases.arm());
+        stack.with_interface(number, |interface| {
+            interface.leases.arm(&shared.doorbell);
+        });
     }
     let now = stack.clock.now();
     // Once more after arming: what came before it may not have rung.

@@ -91,7 +91,7 @@ fn answer(socket: &OwnedFd, lent: &Lent, tell: &dyn Fn(&Lent)) {
             why: "no".into(),
         };
         let answer = match serde_json::from_slice(&message[..n]).unwrap() {
-            Request::Attach { .. } => refused(libc::EPROTO),
+            Request::Attach { .. } | Request::Links { .. } => refused(libc::EPROTO),
             Request::Terms => Answer::Terms(Box::new(lent.terms())),
             Request::Bind(binding, reuse) => {
                 (lent.bind(binding, reuse)).map_or_else(refused, |()| Answer::Done)
@@ -120,6 +120,10 @@ fn answer(socket: &OwnedFd, lent: &Lent, tell: &dyn Fn(&Lent)) {
                 .map_or_else(refused, |()| Answer::Done),
             Request::Drop(membership) => {
                 lent.leave(&membership);
+                continue;
+            }
+            Request::Over => {
+                lent.over();
                 continue;
             }
             Request::MorePorts => lent.more_ports().map_or_else(refused, Answer::Ports),

@@ -56,7 +56,7 @@ fn leased(
     let mut attach = lender.attaching();
     let (client, thread) = serve(move |request| match request {
         Request::Attach { .. } => attach(request),
-        Request::Close(..) | Request::Return(_) | Request::Drop(_) => Vec::new(),
+        Request::Close(..) | Request::Return(_) | Request::Over | Request::Drop(_) => Vec::new(),
         other => vec![Reply::of(&answer(other))],
     });
     let link = LeasedLink::attach(client, &Options::default()).unwrap();
@@ -329,6 +329,7 @@ fn a_port_goes_back_with_its_last_socket() {
     assert_eq!(lease.unbound(), [(http, false)]);
     assert!(lease.give_back(http) && lease.give_back(http));
     assert!(!lease.unbind(http));
+    lease.over();
     drop(lease);
     assert_eq!(
         thread.join().unwrap()[1..],
@@ -341,6 +342,7 @@ fn a_port_goes_back_with_its_last_socket() {
             Request::Close(http, flows[128..].to_vec()),
             Request::Bind(http, shared),
             Request::Return(http),
+            Request::Over,
         ]
     );
 }

@@ -6,7 +6,7 @@ mod groups;
 
 use std::{io, mem::MaybeUninit, sync::Arc};
 
-use percore::own::Own;
+use percore::{doorbell::Doorbell, own::Own};
 use proto::{
     time::{Duration, Instant},
     wire::tcp::Flags,
@@ -49,6 +49,8 @@ pub struct Leases {
     bells: Option<Arc<Own>>,
     /// When it is looked at again.
     look_at: Instant,
+    /// The link's thread's.
+    thread: Option<Arc<Doorbell>>,
 }
 
 #[derive(Debug)]
@@ -153,6 +155,13 @@ impl Leases {
         })
     }
 
+    /// A lease's connections were closed in order: their peers hear nothing of its end.
+    pub fn over(&mut self, lease: u64) {
+        if let Some(leased) = self.of(lease) {
+            leased.flows.over();
+        }
+    }
+
     /// A lease has the packets of a protocol from now on.
     pub fn add_protocol(&mut self, lease: u64, protocol: PacketProtocol) {
         if let Some(leased) = self.of(lease) {
@@ -179,8 +188,8 @@ impl Leases {
         self.all.is_empty()
     }
 
-    /// The thread that turns the link is about to sleep: what comes from now on rings.
-    pub fn arm(&mut self) {
+    /// The thread that turns the link is about to sleep, and can be called by `thread`: what comes from now on rings.
+    pub fn arm(&mut self, thread: &Arc<Doorbell>) {
         for place in (0..self.awake).rev() {
             let source = &mut self.all[place].source;
             source.arm();
@@ -191,6 +200,7 @@ impl Leases {
             }
         }
         self.look_at = Instant::ZERO;
+        self.thread.get_or_insert_with(|| thread.clone());
     }
 
     /// Wakes the leases that have rung.
@@ -205,6 +215,12 @@ impl Leases {
         let Ok((heard, _)) = heard else {
             return;
         };
+        // They ring no more. Where this is another thread, the link's may sleep, and the set says nothing any more.
+        if !heard.is_empty()
+            && let Some(thread) = &self.thread
+        {
+            thread.ring();
+        }
         for event in heard {
             let Some(place) = self.place(event.data.u64()) else {
                 continue;

@@ -24,6 +24,8 @@ struct Sent {
     acknowledged: Option<SeqNum>,
     /// The application has ended its direction.
     is_ended: bool,
+    /// It has closed the connection, and its peer knows.
+    is_over: bool,
 }
 
 impl Flows {
@@ -54,11 +56,14 @@ impl Flows {
             next,
             acknowledged,
             is_ended,
+            is_over: false,
         };
         if let Some(known) = self.all.get_mut(&key) {
-            if next > known.next || flags.contains(Flags::SYN) {
+            let begins = flags.contains(Flags::SYN);
+            if next > known.next || begins {
                 known.next = next;
             }
+            known.is_over &= !begins;
             known.acknowledged = acknowledged.or(known.acknowledged);
             known.is_ended |= is_ended;
             return;
@@ -82,6 +87,11 @@ impl Flows {
         begin
     }
 
+    /// All that there are were closed in order.
+    pub fn over(&mut self) {
+        self.all.values_mut().for_each(|sent| sent.is_over = true);
+    }
+
     /// Forgets those that have ended, at most once for so many that found no place.
     #[cold]
     fn sweep(&mut self) {
@@ -94,10 +104,11 @@ impl Flows {
         }
     }
 
-    /// A reset for each, as its peer takes it (RFC 9293 §3.5.2): with the sequence number that it expects, unless something was lost; then it asks, and
+    /// A reset for each that was not closed in order, as its peer takes it (RFC 9293 §3.5.2): with the sequence number that it expects, unless something was lost; then it asks, and
     /// is answered by the host's own TCP.
     pub fn resets(self) -> impl Iterator<Item = (FlowKey, Header)> {
-        self.all.into_iter().map(|(key, sent)| {
+        let open = self.all.into_iter().filter(|(_, sent)| !sent.is_over);
+        open.map(|(key, sent)| {
             let flags = match sent.acknowledged {
                 Some(_) => Flags::RST | Flags::ACK,
                 None => Flags::RST,
@@ -180,6 +191,22 @@ mod tests {
         send(&mut flows, 10, (8, 6), Flags::RST, 0);
         let expected = [(7, 101, 0, Flags::RST), (8, 10, 60, rst), (9, 9, 6, rst)];
         assert_eq!(resets(flows), expected);
+    }
+
+    #[test]
+    fn what_was_closed_in_order_is_let_be() {
+        let mut flows = Flows::default();
+        for to in [7, 8, 9] {
+            send(&mut flows, to, (5, 6), Flags::ACK | Flags::FIN, 3);
+        }
+        flows.over();
+        // Its peer's end is acknowledged.
+        send(&mut flows, 7, (9, 7), Flags::ACK, 0);
+        // One that comes after it; and one between the same ports.
+        send(&mut flows, 10, (5, 6), Flags::ACK, 3);
+        send(&mut flows, 9, (100, 0), Flags::SYN, 0);
+        let ports: Vec<_> = resets(flows).into_iter().map(|reset| reset.0).collect();
+        assert_eq!(ports, [9, 10]);
     }
 
     #[test]
