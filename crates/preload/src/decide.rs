@@ -14,7 +14,7 @@ use netchan::{
 
 use crate::{
     address::{self, FAMILY, Given},
-    buffers, driver, epoll,
+    anew, buffers, driver, epoll,
     errno::{self, fail},
     fork, instances, notices, numbers, process, real, start,
     state::{SOCKETS, SocketState, Undecided},
@@ -67,11 +67,38 @@ pub fn ping_without_kernel(domain: Domain, flags: c_int) -> io::Result<c_int> {
 
 /// The record of `fd` while it is undecided or may still be handed back.
 pub fn open_question(fd: RawFd) -> Option<Handle<SocketState>> {
-    if SOCKETS.is_vacant(fd) || process::is_forked() {
+    if SOCKETS.is_vacant(fd) || !is_own(fd) {
         return None;
     }
     let handle = SOCKETS.get(fd)?;
     (is_open(&handle) && !handle.is_inherited()).then_some(handle)
+}
+
+/// Whether `fd` may be this process's own, not only its parent's.
+#[inline]
+fn is_own(fd: RawFd) -> bool {
+    !process::has_parents_sockets() || takes(fd) || !process::is_forked()
+}
+
+/// In a forked child: a socket that was made before the fork, and is nothing yet, is its own from now on, and so it is its parent's. The kernel's behind the number,
+/// which both have, does not tell them of each other.
+#[cold]
+fn takes(fd: RawFd) -> bool {
+    let is_nothing = |old: &Handle<SocketState>| old.is_inherited() && old.socket.get().is_none();
+    let Some(old) = SOCKETS.get(fd).filter(is_nothing) else {
+        return false;
+    };
+    if !anew::is_configured() {
+        return false;
+    }
+    let own = SOCKETS.create(old.again());
+    for number in SOCKETS.occupied(0, c_int::MAX) {
+        let is_same = |other: Handle<SocketState>| other.address() == old.address();
+        if SOCKETS.get(number).is_some_and(is_same) {
+            let _ = SOCKETS.insert(number, &own); // it has a place there
+        }
+    }
+    true
 }
 
 /// Whether this process has a stack, which is started now; without one the kernel keeps the socket.
@@ -160,7 +187,7 @@ pub fn leave(fd: RawFd) {
 /// # Safety
 /// `pointer` must be readable for `len` bytes, or NULL.
 pub unsafe fn before_peer(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -> io::Result<()> {
-    if SOCKETS.is_vacant(fd) || process::is_forked() {
+    if SOCKETS.is_vacant(fd) || !is_own(fd) {
         return Ok(());
     }
     let handle = SOCKETS.get(fd);
@@ -296,7 +323,7 @@ pub fn before_listen(fd: RawFd) -> io::Result<()> {
 
 /// Remembers a setting of a socket while it is undecided.
 pub fn note_setting(fd: RawFd, setting: Undecided) {
-    if process::is_forked() {
+    if !is_own(fd) {
         return;
     }
     if let Some(handle) = SOCKETS
@@ -309,7 +336,7 @@ pub fn note_setting(fd: RawFd, setting: Undecided) {
 
 /// Notes something else about a socket that is undecided.
 pub fn note(fd: RawFd, change: impl FnOnce(&SocketState)) {
-    if process::is_forked() {
+    if !is_own(fd) {
         return;
     }
     if let Some(handle) = SOCKETS.get(fd).filter(|handle| !handle.is_inherited()) {

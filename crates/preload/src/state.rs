@@ -159,6 +159,21 @@ impl SocketState {
             .store(listener.stamping.load(Relaxed), Relaxed);
     }
 
+    /// One that is nothing yet, with the options that this one has, in a forked child.
+    pub fn again(&self) -> Self {
+        let new = Self::new(self.domain, self.kind);
+        new.inherit(self);
+        // Plain loads and stores: no other thread has the new one yet.
+        new.incoming_cpu
+            .store(self.incoming_cpu.load(Relaxed), Relaxed);
+        new.priority.store(self.priority.load(Relaxed), Relaxed);
+        // A thread that is not there any more may have been at it.
+        if let Some(undecided) = self.undecided.try_lock() {
+            new.undecided.lock().clone_from(&undecided);
+        }
+        new
+    }
+
     /// Keeps what the table of options leaves to the caller.
     pub fn keep(&self, option: CallerOption) {
         match option {

@@ -50,7 +50,13 @@ def echo(u, text):\n  \
   data, peer = u.recvfrom(9); u.sendto(text + data, peer)\n\
 l = socket.create_server(('0.0.0.0', 8)); kept, _ = l.accept(); unused = socket.create_connection(('10.7.8.1', 7), 20)\n\
 u = socket.socket(type=socket.SOCK_DGRAM); u.bind(('0.0.0.0', 9))\n\
+early = socket.socket(); early.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1); twice = early.dup()\n\
+def meets():\n  \
+  early.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1); early.connect(('10.7.8.1', 7)); twice.sendall(b'early')\n  \
+  options = (socket.SOL_SOCKET, socket.SO_KEEPALIVE), (socket.IPPROTO_TCP, socket.TCP_NODELAY)\n  \
+  return twice.getsockname()[0], early.recv(9), [early.getsockopt(*option) for option in options]\n\
 if os.fork() == 0:\n  \
+  say('in the child', *meets())\n  \
   say('child', *ask(), *watch(), unused.getsockname()[0])\n  \
   own = socket.create_server(('0.0.0.0', 10)); d = socket.socket(type=socket.SOCK_DGRAM); d.bind(('0.0.0.0', 11))\n  \
   kept.sendall(b'child ' + kept.recv(9)); answer(l, b'child'); echo(u, b'parents '); echo(d, b'own ')\n  \
@@ -58,7 +64,7 @@ if os.fork() == 0:\n  \
     say('grandchild', *ask(), *watch()); answer(own, b'grandchild'); answer(l, b'grandchild')\n    \
     s, _ = own.accept(); s.sendall(b'x' * 3000000); os._exit(0)\n  \
   os.wait(); answer(own, b'child'); s, _ = own.accept(); s.sendall(b'y' * 3000000); os._exit(0)\n\
-os.wait(); unused.sendall(b'unused'); say('parent', *ask(), unused.recv(9)); answer(l, b'parent')\n\
+os.wait(); say('in the parent', *meets()); unused.sendall(b'unused'); say('parent', *ask(), unused.recv(9)); answer(l, b'parent')\n\
 END\n\
          cat > client.py <<'END'\n\
 import socket, sys\n\
@@ -83,6 +89,8 @@ END\n"
         output,
         &[
             "child 10.7.8.2 b'hello' 10.7.8.2 b'watched' 0 10.7.8.2",
+            "in the child 10.7.8.2 b'early' [1, 1]",
+            "in the parent 10.7.8.2 b'early' [1, 1]",
             "grandchild 10.7.8.2 b'hello' 10.7.8.2 b'watched' 0",
             "parent 10.7.8.2 b'hello' b'unused'",
             "b'child text' b'child'",
