@@ -36,6 +36,10 @@ use crate::{
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(250);
+/// The same, at most, where a look has found all at rest: each doubles the time to the next.
+const LOOK_QUIET: Duration = Duration::from_secs(2);
+/// A thread that has slept for so long has nothing to do. Those of links wake each second.
+const LONG: Duration = Duration::from_millis(50);
 /// Looks at the same word after which a thread counts as stuck: more than a second.
 const LOOKS: u32 = 5;
 
@@ -234,21 +238,39 @@ impl Seen {
 
 /// The watchdog's thread.
 pub fn guard(stack: &Stack, mut seen: Seen) {
+    let mut pause = LOOK;
     while !stack.is_stopping() {
         asleep(stack.clock.now());
         stack.control.watch.bell.arm(Sleep::Futex);
         if !stack.is_stopping() {
-            stack.control.watch.bell.wait(Some(LOOK));
+            stack.control.watch.bell.wait(Some(pause));
         }
         stack.control.watch.bell.disarm();
         let now = stack.clock.now();
         turning(now);
+        let mut is_quiet = true;
         for (pulse, seen) in &mut seen.threads {
             look(stack, pulse, seen, now);
+            is_quiet &= is_long_asleep(pulse, now);
         }
         for (number, seen) in seen.shards.iter_mut().enumerate() {
             look_at_shard(stack, number, seen);
+            is_quiet &= seen.1 == 0;
         }
+        pause = match is_quiet {
+            true => (pause * 2).min(LOOK_QUIET),
+            false => LOOK,
+        };
+    }
+}
+
+/// Whether a thread sleeps as one does that has nothing to do.
+fn is_long_asleep(pulse: &Pulse, now: Instant) -> bool {
+    let (state, since) = pulse.read();
+    match state {
+        State::Asleep => now.since(since) >= LONG,
+        State::Ended => true,
+        State::Starting | State::Turning => false,
     }
 }
 
