@@ -2,7 +2,10 @@
 
 use std::{
     io,
-    sync::{Arc, Weak, atomic::AtomicBool},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use percore::{lock::mutex, snapshot::Snapshot};
@@ -90,6 +93,7 @@ impl Builder {
             lanes: Lane::of_links(&parts.links),
             links: parts.links,
             can_lead: AtomicBool::new(false),
+            lends: AtomicBool::new(false),
             background,
             moderation,
         };
@@ -302,7 +306,8 @@ fn answer_from_outside(stack: &Arc<Stack>) {
 /// Starts what a stack is turned by, and what answers for it.
 pub(super) fn run(stack: &Arc<Stack>, control: bool) -> io::Result<()> {
     memory::probe(limits::SPARE)?;
-    stack.allow_leading(); // before the threads
+    // Relaxed: before the threads.
+    stack.driver.can_lead.store(stack.may_lead_links(), Relaxed);
     if stack.threaded && !stack.stepped {
         percore::doorbell::reserve()?;
         worker::start(stack)?;

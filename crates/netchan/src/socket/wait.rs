@@ -402,18 +402,13 @@ impl Waiter {
         let cell = &stack.sockets.cells[number];
         trace::detail(trace::SHARD_LED, [number as u64]);
         self.parker.leading.store(number, Ordering::SeqCst);
-        let mut leads_links = stack.lead_links(number);
+        let leads_links = stack.lead_links(number);
         self.visitor.does(if leads_links {
             Doing::LeadsLinks(number)
         } else {
             Doing::LeadsShard(number)
         });
         let result = loop {
-            if leads_links && !stack.driver.can_be_led() {
-                leads_links = false;
-                stack.stop_leading_links(number);
-                self.visitor.does(Doing::LeadsShard(number));
-            }
             let wakes = stack.sockets.wakes.load(Ordering::Relaxed);
             self.arrivals = cell.leader.arrivals();
             self.turn_and_spin(number, leads_links, spin, fds, deadline);
@@ -433,7 +428,7 @@ impl Waiter {
                 false => Sleep::Fd,
             });
             // Once more after arming: what came before it may not have rung.
-            let is_left = stack.turn_waiting(number) || leads_links && !stack.driver.can_be_led();
+            let is_left = stack.turn_waiting(number);
             let now = stack.clock.now();
             if self.parker.has_wake() || now >= deadline {
                 cell.doorbell.disarm();

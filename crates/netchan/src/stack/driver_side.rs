@@ -50,6 +50,8 @@ pub(crate) struct DriverSide {
     pub own: Option<usize>,
     /// Whether threads that wait may lead the links.
     pub can_lead: AtomicBool,
+    /// See [`lends`](Self::lends).
+    pub lends: AtomicBool,
     /// A link leader that is away for so long is replaced; zero: the links' threads poll always.
     pub background: Duration,
     /// Packets wake a link's thread at most once in this time (D6).
@@ -165,9 +167,14 @@ impl Halves {
 }
 
 impl DriverSide {
-    /// Whether threads that wait for sockets may lead the links. A hint; a leader that goes to sleep asks once more.
+    /// Whether threads that wait for sockets may lead the links.
     pub fn can_be_led(&self) -> bool {
-        self.can_lead.load(Relaxed) // see `Stack::keep_links`
+        self.can_lead.load(Relaxed) // written before there are threads
+    }
+
+    /// Whether parts of the links are lent.
+    pub fn lends(&self) -> bool {
+        self.lends.load(Relaxed) // a thread that it concerns is rung for it
     }
 
     /// Whether a queue's link is gone for good.

@@ -42,8 +42,6 @@ impl Stack {
         };
         let (end, source, files) = lease((number, link), holder)?;
         let core = end.core().clone();
-        // A thread that waits for a socket of this process does not look at leases.
-        self.keep_links();
         let bells = self.with_interface(queue, |interface| {
             interface.leases.add(source)?;
             interface.leases.bells()
@@ -52,7 +50,7 @@ impl Stack {
         {
             let mut lent = self.control.lent.lock();
             lent.all.push(core.clone());
-            self.keep_links(); // the last one of the others may have ended meanwhile
+            self.driver.lends.store(true, Relaxed); // before the ring
         }
         self.control.host.taps.watched.add(core.clone());
         self.with_receive(queue, |receive| {
@@ -96,17 +94,7 @@ impl Stack {
         self.control.host.taps.watched.remove(number);
         let mut lent = self.control.lent.lock();
         lent.all.retain(|core| core.number != number);
-        drop(lent);
-        self.allow_leading();
-    }
-
-    /// Threads that wait for sockets may lead the links, unless something is lent: they do not look at leases.
-    pub fn allow_leading(&self) {
-        let may_lead = self.may_lead_links();
-        let lent = self.control.lent.lock();
-        if lent.all.is_empty() {
-            self.driver.can_lead.store(may_lead, Relaxed); // the next that waits sees it
-        }
+        self.driver.lends.store(!lent.all.is_empty(), Relaxed);
     }
 
     /// A lease has a port from now on. Connections of leases that have it, too, stay theirs.

@@ -7,6 +7,7 @@
 //! * A link leader whose turn woke another thread, and nothing for itself, retires: the woken thread is mostly the next that waits, and leads then.
 //!   So the thread leads that has the traffic, and the other ones sleep until they have some.
 //! * Calls that send or receive while the link leader is away look at the links, at most every 100 µs; and so do sends where a stack has no threads.
+//! * What applications send that have leases comes by bells of their own, on which the links' threads sleep also while another thread leads.
 //! * The links' threads poll in the background. They take over when no thread has polled for the stack's `background` interval, while other threads
 //!   wait for half a millisecond.
 //!
@@ -23,7 +24,11 @@ use percore::{
 };
 use proto::time::Instant;
 
-use super::{Stack, sleep::asleep, tx, watch};
+use super::{
+    Stack,
+    sleep::{asleep, timeout},
+    tx, watch,
+};
 use crate::regime::{Handoff, Holder};
 
 /// How long the link leader may be away before a link's thread takes over, unless a setting says otherwise. Peers' timers are 40 ms (delayed
@@ -78,16 +83,6 @@ impl Stack {
             && (0..self.driver.queues.len()).all(has_fd)
     }
 
-    /// Threads that wait for sockets lead the links no more. One that does is called: it stops, and a link's thread takes over.
-    pub fn keep_links(&self) {
-        // The fences of the ring and of the leader's `arm` order this and what it asks before its sleep.
-        if self.driver.can_lead.swap(false, Relaxed) {
-            for cell in &self.sockets.cells {
-                cell.doorbell.ring();
-            }
-        }
-    }
-
     /// Makes the calling thread, which leads a shard, the leader of the shard's lane; false if it may not be, or another one is.
     pub fn lead_links(&self, shard: usize) -> bool {
         if !self.driver.can_be_led() || self.sockets.polls_in_background() {
@@ -131,7 +126,7 @@ impl Stack {
         let leaders = leaders
             .filter(|leader| leader.is_led() && !leader.is_away())
             .count();
-        if self.sockets.waiting.load(Relaxed) > leaders {
+        if self.sockets.waiting.load(Relaxed) > leaders || self.driver.lends() {
             self.driver.background.min(INTERVAL_FOLLOWED)
         } else {
             self.driver.background
@@ -160,7 +155,7 @@ impl Stack {
             &self.driver.queues[queue].doorbell,
             self.driver.queues[queue].lane,
         );
-        bell.arm(Sleep::Futex);
+        let how = self.arm(queue, Sleep::Futex);
         let now = self.clock.now();
         if queue == 0 && self.layout.backlogs {
             self.take_backlogs(now); // of shards whose holders passed by
@@ -188,8 +183,10 @@ impl Stack {
         let until = until.min(event);
         if until > now && !self.is_stopping() {
             watch::asleep(now);
-            let timeout = (until != Instant::FAR).then(|| until.since(now));
-            asleep(self, until, now, || bell.wait(timeout));
+            asleep(self, until, now, || match how {
+                Sleep::Futex => _ = bell.wait(timeout(until, now)),
+                Sleep::Fd => _ = self.sleep_on_bells(queue, None, until, now), // EINTR ends it, nothing more
+            });
         }
         bell.disarm();
     }

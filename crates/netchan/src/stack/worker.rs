@@ -10,6 +10,7 @@ use std::{
     thread,
 };
 
+use libc::pollfd;
 use percore::doorbell::{Doorbell, Sleep};
 use proto::time::{Duration, Instant};
 
@@ -123,18 +124,12 @@ fn turn_link(stack: &Stack, number: usize) {
 /// Until `rests_until` packets do not end the sleep (D6): what they wake after that serves all that came meanwhile.
 fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) {
     let shared = &stack.driver.queues[number];
-    let lease_bells = shared.lease_bells.get();
     // A link without a descriptor rings the doorbell, and a futex is the shorter way to sleep on that.
     let how = match stack.pollfd_of(number) {
-        None if lease_bells.is_none() => Sleep::Futex,
-        _ => Sleep::Fd,
+        None => Sleep::Futex,
+        Some(_) => Sleep::Fd,
     };
-    shared.doorbell.arm(how);
-    if lease_bells.is_some() {
-        stack.with_interface(number, |interface| {
-            interface.leases.arm(&shared.doorbell);
-        });
-    }
+    let how = stack.arm(number, how);
     let now = stack.clock.now();
     // Once more after arming: what came before it may not have rung.
     if !stack.turn_link(number, now) && !stack.is_stopping() {
@@ -165,36 +160,69 @@ fn sleep_on(
     now: Instant,
     rests_until: &mut Instant,
 ) {
-    let SharedQueue {
-        facts,
-        wakeups,
-        lease_bells,
-        ..
-    } = &stack.driver.queues[number];
-    let bell = &facts.doorbell;
+    let shared = &stack.driver.queues[number];
     if how == Sleep::Futex {
-        bell.wait(Some(until.since(now)));
+        shared.doorbell.wait(Some(until.since(now)));
         return;
     }
-    let bell = readable(bell.fd());
-    let leases = lease_bells.get().map(|bells| readable(bells.as_fd()));
     let (link, until) = match stack.pollfd_of(number) {
         Some(_) if *rests_until > now => (None, until.min(*rests_until)),
         link => (link, until),
     };
-    let mut fds = [bell; 3];
-    let mut used = 1;
-    for fd in [link, leases].into_iter().flatten() {
-        fds[used] = fd;
-        used += 1;
-    }
     // An error (EINTR) ends the sleep, nothing more.
-    if ppoll(&mut fds[..used], until, now).is_err() {
-        return;
-    }
-    if link.is_some() && fds[1].revents != 0 {
+    if stack
+        .sleep_on_bells(number, link, until, now)
+        .is_ok_and(|by_link| by_link)
+    {
+        let wakeups = &shared.wakeups;
         wakeups.store(wakeups.load(Relaxed) + 1, Relaxed); // ours alone
         *rests_until = stack.clock.now() + stack.driver.moderation;
+    }
+}
+
+impl Stack {
+    /// For a queue's thread that is about to sleep: what is for it rings from now on, also what applications send that have leases of its link. How it has to sleep,
+    /// if not for them as `how` says.
+    pub(super) fn arm(&self, queue: usize, how: Sleep) -> Sleep {
+        let SharedQueue {
+            facts, lease_bells, ..
+        } = &self.driver.queues[queue];
+        let lends = || lease_bells.get().is_some() && self.driver.lends();
+        let how = if lends() { Sleep::Fd } else { how };
+        facts.doorbell.arm(how);
+        // Not before: one that comes before it may not have rung.
+        if !lends() {
+            return how;
+        }
+        if how == Sleep::Futex {
+            facts.doorbell.disarm();
+            facts.doorbell.arm(Sleep::Fd);
+        }
+        self.with_interface(queue, |interface| interface.leases.arm(&facts.doorbell));
+        Sleep::Fd
+    }
+
+    /// Sleeps on a queue's doorbell, the bells of leases, and the descriptor of its `link`. Whether that has ended the sleep.
+    pub(super) fn sleep_on_bells(
+        &self,
+        queue: usize,
+        link: Option<pollfd>,
+        until: Instant,
+        now: Instant,
+    ) -> io::Result<bool> {
+        let SharedQueue {
+            facts, lease_bells, ..
+        } = &self.driver.queues[queue];
+        let bell = readable(facts.doorbell.fd());
+        let leases = lease_bells.get().map(|bells| readable(bells.as_fd()));
+        let mut fds = [bell; 3];
+        let mut used = 1;
+        for fd in [link, leases].into_iter().flatten() {
+            fds[used] = fd;
+            used += 1;
+        }
+        ppoll(&mut fds[..used], until, now)?;
+        Ok(link.is_some() && fds[1].revents != 0)
     }
 }
 
