@@ -213,7 +213,7 @@ impl Link for LeasedLink {
             inward,
             outward,
         };
-        Ok(vec![queue::of(side, parts)])
+        Ok(vec![queue::of(side, parts)?])
     }
 }
 

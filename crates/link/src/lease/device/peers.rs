@@ -208,8 +208,8 @@ pub(super) struct Incoming {
     mtu: usize,
     /// News that were read, as the notice counts them.
     seen: u32,
-    /// The bells of all lines, once there are several (epoll(7)).
-    bells: Option<Own>,
+    /// The bells of all lines (epoll(7)): one thread may read that there is another line while another one sleeps.
+    bells: Own,
     table: Arc<PipeTable>,
     /// They were held back at the last look.
     was_held: bool,
@@ -220,19 +220,30 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    pub fn new(shared: Arc<Shared>, leased: &Leased, mtu: usize) -> Self {
-        Self {
+    /// None yet. `lender`: its own line.
+    ///
+    /// # Errors
+    /// epoll_create(2)'s, and epoll_ctl(2)'s.
+    pub fn new(
+        shared: Arc<Shared>,
+        leased: &Leased,
+        mtu: usize,
+        lender: &Inlet,
+    ) -> io::Result<Self> {
+        let bells = Own::open(|| Ok(epoll::create(epoll::CreateFlags::CLOEXEC)?))?;
+        add_bell(&bells, lender, 0)?;
+        Ok(Self {
             all: Vec::new(),
             shared,
             addresses: leased.ends(),
             mtu,
             seen: 0,
-            bells: None,
+            bells,
             table: leased.pipes.clone(),
             was_held: false,
             orphans: VecDeque::new(),
             beside: VecDeque::new(),
-        }
+        })
     }
 
     /// How many there are.
@@ -246,13 +257,13 @@ impl Incoming {
         self.shared.notice.get() & !HELD != self.seen
     }
 
-    /// Reads what the lender has told. `lender`: its own line.
+    /// Reads what the lender has told.
     #[cold]
-    pub fn read_news(&mut self, lender: &Inlet) {
+    pub fn read_news(&mut self) {
         let count = self.shared.notice.get() & !HELD;
         for _ in 0..NEWS_MAX {
             match Message::of(&self.shared.news) {
-                Ok(Some(message)) => self.read(message, lender),
+                Ok(Some(message)) => self.read(message),
                 Err(Errno::INTR) => {}
                 // What came since `count` was read is looked for once more.
                 Err(Errno::AGAIN) => {
@@ -268,7 +279,7 @@ impl Incoming {
         }
     }
 
-    fn read(&mut self, message: Message, lender: &Inlet) {
+    fn read(&mut self, message: Message) {
         let Ok(news) = serde_json::from_slice::<News>(&message.text) else {
             tracing::debug!(target: "netchan::link", "the daemon's news cannot be understood");
             return;
@@ -277,7 +288,7 @@ impl Incoming {
         match news {
             // Files that are of no use here are closed, which ends the line for its other end, too.
             News::Peer(terms) if message.is_whole && self.all.len() < PEERS_MAX => {
-                if let Err(why) = self.meet(&terms, message.files, lender) {
+                if let Err(why) = self.meet(&terms, message.files) {
                     tracing::debug!(target: "netchan::link", "no short cut: {why}");
                 }
             }
@@ -299,7 +310,7 @@ impl Incoming {
     }
 
     /// A short cut begins.
-    fn meet(&mut self, terms: &PeerTerms, files: Vec<OwnedFd>, lender: &Inlet) -> io::Result<()> {
+    fn meet(&mut self, terms: &PeerTerms, files: Vec<OwnedFd>) -> io::Result<()> {
         let other = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
         let ([inward, outward], layout, pipes) = terms.check(self.mtu).map_err(other)?;
         let files: Vec<Own> = files.into_iter().map(Own::keep).collect();
@@ -313,14 +324,7 @@ impl Incoming {
         let (inlet, outlet, _) = line::of(side, inward, outward, Writer::FarSide);
         let bell = inlet.far_bell().clone();
         let pipes = PipePeer::new(terms.pair, pipes, bell, all_of(&terms.ports));
-        if self.bells.is_none() {
-            let made = Own::open(|| Ok(epoll::create(epoll::CreateFlags::CLOEXEC)?))?;
-            add_bell(&made, lender, 0)?;
-            self.bells = Some(made);
-        }
-        if let Some(bells) = &self.bells {
-            add_bell(bells, &inlet, terms.pair)?;
-        }
+        add_bell(&self.bells, &inlet, terms.pair)?;
         self.table.add(pipes.clone());
         self.all.push(PeerIn {
             pair: terms.pair,
@@ -354,20 +358,15 @@ impl Incoming {
         }
     }
 
-    /// Takes at most `max` packets from the peer at `place`, those of them that it may send. `lender`: its own line, for its news.
-    pub fn receive(
-        &mut self,
-        (place, max): (usize, usize),
-        lender: &Inlet,
-        intake: &mut impl Intake,
-    ) -> Came {
+    /// Takes at most `max` packets from the peer at `place`, those of them that it may send.
+    pub fn receive(&mut self, (place, max): (usize, usize), intake: &mut impl Intake) -> Came {
         let Some(peer) = self.all.get_mut(place) else {
             return Came::default();
         };
         // First what came, then the news: of a port that the peer has used, the lender has told before.
         let taken = peer.inlet.look(max);
         if taken > 0 && self.has_news() {
-            self.read_news(lender);
+            self.read_news();
         }
         // What comes while they are held back has not been seen by what holds them back.
         let is_held = self.shared.is_held();
@@ -404,10 +403,8 @@ impl Incoming {
         let is_over = peer.inlet.is_over();
         if (is_over || peer.left.is_some()) && !peer.is_parted {
             peer.is_parted = true;
-            if let Some(bells) = &self.bells {
-                // It stays readable for ever.
-                let _ = epoll::delete(bells, peer.inlet.fd());
-            }
+            // It stays readable for ever.
+            let _ = epoll::delete(&self.bells, peer.inlet.fd());
             self.table.remove(peer.pair);
             self.shared.tell(Told::Gone(peer.pair));
         }
@@ -451,9 +448,9 @@ impl Incoming {
             .for_each(|peer| peer.inlet.leave_bells());
     }
 
-    /// Readable once one of the lines has rung, the lender's among them; `None` where that is the only one.
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.bells.as_ref().map(AsFd::as_fd)
+    /// Readable once one of the lines has rung, the lender's among them.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.bells.as_fd()
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::{
     collections::VecDeque,
+    io,
     net::IpAddr,
     os::fd::BorrowedFd,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -53,16 +54,20 @@ pub(super) struct Parts {
 }
 
 /// The queue over a side that nothing has used yet.
-pub(super) fn of(side: Side<Item, Back>, parts: Parts) -> Queue {
+///
+/// # Errors
+/// The system's: no descriptors are left.
+pub(super) fn of(side: Side<Item, Back>, parts: Parts) -> io::Result<Queue> {
     let (inlet, outlet, notice) = line::of(side, parts.inward, parts.outward, Writer::Owner);
     parts.leased.pipes.open(notice.clone());
     let shared = Arc::new(Shared::new(notice, parts.news));
     let mut header = [0; HEADER_MIN];
     let addresses = parts.mac.0.into_iter().chain(LENDER.0);
     header.iter_mut().zip(addresses).for_each(|(h, a)| *h = a);
+    let peers = Incoming::new(shared.clone(), &parts.leased, parts.mtu, &inlet)?;
     let rx = Rx {
         lender: inlet,
-        peers: Incoming::new(shared.clone(), &parts.leased, parts.mtu),
+        peers,
         header,
         first: 0,
         all_dropped: false,
@@ -77,10 +82,10 @@ pub(super) fn of(side: Side<Item, Back>, parts: Parts) -> Queue {
         counts: TxStatistics::default(),
         _leased: parts.leased,
     };
-    Queue {
+    Ok(Queue {
         rx: Box::new(rx),
         tx: Box::new(tx),
-    }
+    })
 }
 
 fn ended() -> LinkError {
@@ -326,7 +331,7 @@ impl Rx {
                         frames.take(slab, descriptor, |_| true)
                     })
                 }
-                Some(place) => peers.receive((place, left), lender, &mut frames),
+                Some(place) => peers.receive((place, left), &mut frames),
             };
             frames.counts.length += came.nonsense;
             taken += came.taken;
@@ -359,7 +364,7 @@ impl LinkRx for Rx {
         // Asked first: what was sent before the end is still taken.
         let is_over = self.shared.gone.load(Relaxed) || self.lender.is_over();
         if self.peers.has_news() {
-            self.peers.read_news(&self.lender);
+            self.peers.read_news();
         }
         let lines = if is_over { 1 } else { 1 + self.peers.len() };
         let given = self.receive_from(lines, slab, burst, max);
@@ -371,7 +376,7 @@ impl LinkRx for Rx {
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.peers.fd().unwrap_or_else(|| self.lender.fd()))
+        Some(self.peers.fd())
     }
 
     /// At once, where packets wait; else the bells are armed, and ring for the next: a thread asks this before it sleeps.
