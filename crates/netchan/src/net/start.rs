@@ -76,11 +76,10 @@ impl Builder {
         let giant = Arc::new(Giant::new(layout.giant));
         let (host, owns_links) = (Arc::new(host), !threaded && layout.shards == 1);
         (leases.iter()).for_each(|(_, lease)| host.taps.watched.add_table(lease.pipes()));
-        let forwarding = host.forwarding;
-        let wanted = queues::wanted(layout, forwarding, owns_links);
-        let started = queues::start(links, wanted, forwarding, layout, &giant)?;
+        let wanted = queues::wanted(layout, host.forwarding, owns_links);
+        let started = queues::start(links, wanted, host.forwarding, layout, &giant)?;
         let registry = Registry::new(started.len(), giant.clone(), host.taps.watched.clone());
-        modules::at_boot(&registry, modules, forwarding)?;
+        modules::at_boot(&registry, modules, host.forwarding)?;
         let parts = Parts::make(&host, started, layout, owns_links, &registry, most, now)?;
         let directory = Directory::new(host.seed.derive(0x0064_6972), host.assignment.clone());
         let driver = DriverSide {
