@@ -180,8 +180,11 @@ fn ended(_: &Knobs) -> Outcome {
     let served = Served::new()?;
     let place = &served.place;
     let reads = "import socket,sys; s=socket.create_connection((sys.argv[1],int(sys.argv[2]))); print('open',flush=True)\ntry:\n  print('read',s.recv(1))\nexcept OSError as e:\n  print('error',e.errno)";
-    let listens = "import socket; l=socket.socket(); l.bind(('',9000)); l.listen(); c=l.accept(); print('accepted',flush=True); c[0].recv(1)";
-    let _kernel = place.start("python3", &["-c", listens])?;
+    let listens = "import socket; l=socket.socket(); l.bind(('',9000)); l.listen(); print('up',flush=True); c=l.accept(); print('accepted',flush=True); c[0].recv(1)";
+    let kernel = place.start("python3", &["-c", listens])?;
+    if !eventually(SOON, || kernel.said().contains("up")) {
+        return Err(format!("no listener: {}", kernel.said()));
+    }
     let client = served.start("python3", &["-c", reads, KERNEL[0], "9000"], "client")?;
     if !eventually(SOON, || client.said().contains("open")) {
         return Err(format!("no connection: {}", client.said()));
