@@ -434,7 +434,7 @@ impl<L: Lender> Server<L> {
         let request = serde_json::from_slice(self.message.get(..read)?).ok()?;
         if !matches!(
             request,
-            Request::Close(..) | Request::Return(_) | Request::Drop(_)
+            Request::Close(..) | Request::Return(_) | Request::Over | Request::Drop(_)
         ) {
             return None;
         }

@@ -470,6 +470,20 @@ fn a_second_lease_is_refused_and_the_first_stays() {
     assert_eq!(scene.ask(&client, &bind(8080)), Some(Answer::Done));
 }
 
+#[test]
+fn what_was_closed_in_order_is_heard_and_not_answered() {
+    let mut scene = Scene::new("over", Limits::default());
+    let client = scene.attached(1000);
+    let before = scene.server.lender.steps.lock().unwrap().len();
+    client
+        .say(&serde_json::to_vec(&Request::Over).unwrap())
+        .unwrap();
+    let _ = scene.turn();
+    assert!(client.hear().is_none());
+    let steps = scene.server.lender.steps.lock().unwrap();
+    assert_eq!(steps[before..], ["over"]);
+}
+
 /// A question for the links, of these.
 fn links_of(version: u32, secret: &str) -> Request {
     Request::Links {

@@ -120,10 +120,13 @@ if sys.argv[1] == '9' or os.fork() == 0: l.accept()[0].sendall(sys.argv[1].encod
 END\n\
          ip link add nc6 type veth peer name nc7; ip link set nc6 up; ip link set nc7 up; ip addr add 10.7.9.1/24 dev nc7\n\
          $netchan run --link packet:nc6 --address 10.7.9.2/24 -- sh -c 'python3 server.py 8; python3 server.py 9; echo second: $?' & S=$!\n\
-         await sh -c \"$netchan show sockets 2>/dev/null | grep -q ':9 '\"; $netchan show leases | grep -c ' nc6 '\n\
+         await sh -c \"$netchan show sockets 2>/dev/null | grep -q ':9 '\"; echo leases: $($netchan show leases | grep -c ' nc6 ')\n\
          for port in 9 8; do python3 -c \"import socket; print('port', socket.create_connection(('10.7.9.2', $port), 20).recv(9))\"; done; wait $S",
     );
-    says(output, &["1\n", "port b'9'", "port b'8'", "second: 0"]);
+    says(
+        output,
+        &["leases: 1", "port b'9'", "port b'8'", "second: 0"],
+    );
 }
 
 /// Runs a script, after files were made; what it printed.

@@ -17,11 +17,11 @@ impl Door {
     /// One that no other process knows.
     ///
     /// # Errors
-    /// `WouldBlock`: the kernel has no random numbers as yet, as the machine starts.
+    /// The system's. As the machine starts, it waits for random numbers.
     pub fn draw() -> io::Result<Self> {
         let mut drawn = [0; 24];
-        if getrandom(&mut drawn, GetRandomFlags::NONBLOCK)? < drawn.len() {
-            return Err(io::ErrorKind::WouldBlock.into());
+        if getrandom(&mut drawn, GetRandomFlags::empty())? < drawn.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into()); // so few come at once
         }
         let mut hex = drawn.iter().map(|byte| format!("{byte:02x}"));
         let name = hex.by_ref().take(8).collect::<String>();

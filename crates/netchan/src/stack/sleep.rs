@@ -2,13 +2,14 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     time::Duration,
 };
 
+use percore::doorbell::Sleep;
 use proto::time::Instant;
 
-use super::Stack;
+use super::{Stack, driver_side::SharedQueue};
 use crate::{
     sys,
     trace::{self, stages},
@@ -30,6 +31,53 @@ pub(crate) fn asleep<R>(
     let slept = stack.clock.now().since(now);
     trace::detail(trace::AWAKE, [micros(slept)]);
     result
+}
+
+impl Stack {
+    /// For a queue's thread that is about to sleep: what is for it rings from now on, also what applications send that have leases of its link. How it has to sleep,
+    /// if not for them as `how` says.
+    pub(super) fn arm(&self, queue: usize, how: Sleep) -> Sleep {
+        let SharedQueue {
+            facts, lease_bells, ..
+        } = &self.driver.queues[queue];
+        let lends = || lease_bells.get().is_some() && self.driver.lends();
+        let how = if lends() { Sleep::Fd } else { how };
+        facts.doorbell.arm(how);
+        // The first lease may have come since. Either this look sees it, or its ring (`open_lease`) sees the armed bell: the fence in `Doorbell::arm` is the partner of
+        // that in `Doorbell::ring`.
+        if !lends() {
+            return how;
+        }
+        if how == Sleep::Futex {
+            facts.doorbell.disarm();
+            facts.doorbell.arm(Sleep::Fd);
+        }
+        self.with_interface(queue, |interface| interface.leases.arm(&facts.doorbell));
+        Sleep::Fd
+    }
+
+    /// Sleeps on a queue's doorbell, the bells of leases, and the descriptor of its `link`. Whether that has ended the sleep.
+    pub(super) fn sleep_on_bells(
+        &self,
+        queue: usize,
+        link: Option<libc::pollfd>,
+        until: Instant,
+        now: Instant,
+    ) -> io::Result<bool> {
+        let SharedQueue {
+            facts, lease_bells, ..
+        } = &self.driver.queues[queue];
+        let bell = readable(facts.doorbell.fd());
+        let leases = lease_bells.get().map(|bells| readable(bells.as_fd()));
+        let mut fds = [bell; 3];
+        let mut used = 1;
+        for fd in [link, leases].into_iter().flatten() {
+            fds[used] = fd;
+            used += 1;
+        }
+        ppoll(&mut fds[..used], until, now)?;
+        Ok(link.is_some() && fds[1].revents != 0)
+    }
 }
 
 /// An entry for poll(2) that waits for input.

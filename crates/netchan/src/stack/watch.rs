@@ -39,7 +39,7 @@ const LOOK: Duration = Duration::from_millis(250);
 /// The same, at most, where a look has found all at rest: each doubles the time to the next.
 const LOOK_QUIET: Duration = Duration::from_secs(2);
 /// A thread that has slept for so long has nothing to do. Those of links wake each second.
-const LONG: Duration = Duration::from_millis(50);
+const LONG_ASLEEP: Duration = Duration::from_millis(50);
 /// Looks at the same word after which a thread counts as stuck: more than a second.
 const LOOKS: u32 = 5;
 
@@ -268,7 +268,7 @@ pub fn guard(stack: &Stack, mut seen: Seen) {
 fn is_long_asleep(pulse: &Pulse, now: Instant) -> bool {
     let (state, since) = pulse.read();
     match state {
-        State::Asleep => now.since(since) >= LONG,
+        State::Asleep => now.since(since) >= LONG_ASLEEP,
         State::Ended => true,
         State::Starting | State::Turning => false,
     }

@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    os::fd::AsFd,
     sync::{
         Arc,
         atomic::Ordering::{Relaxed, SeqCst},
@@ -10,19 +9,13 @@ use std::{
     thread,
 };
 
-use libc::pollfd;
 use percore::doorbell::{Doorbell, Sleep};
 use proto::time::{Duration, Instant};
 
 use crate::{
     driver::interface::Interface,
     regime::{Handoff, Holder},
-    stack::{
-        Core, Stack, background,
-        driver_side::SharedQueue,
-        sleep::{asleep, ppoll, readable},
-        watch,
-    },
+    stack::{Core, Stack, background, sleep::asleep, watch},
     sys,
 };
 
@@ -177,52 +170,6 @@ fn sleep_on(
         let wakeups = &shared.wakeups;
         wakeups.store(wakeups.load(Relaxed) + 1, Relaxed); // ours alone
         *rests_until = stack.clock.now() + stack.driver.moderation;
-    }
-}
-
-impl Stack {
-    /// For a queue's thread that is about to sleep: what is for it rings from now on, also what applications send that have leases of its link. How it has to sleep,
-    /// if not for them as `how` says.
-    pub(super) fn arm(&self, queue: usize, how: Sleep) -> Sleep {
-        let SharedQueue {
-            facts, lease_bells, ..
-        } = &self.driver.queues[queue];
-        let lends = || lease_bells.get().is_some() && self.driver.lends();
-        let how = if lends() { Sleep::Fd } else { how };
-        facts.doorbell.arm(how);
-        // Not before: one that comes before it may not have rung.
-        if !lends() {
-            return how;
-        }
-        if how == Sleep::Futex {
-            facts.doorbell.disarm();
-            facts.doorbell.arm(Sleep::Fd);
-        }
-        self.with_interface(queue, |interface| interface.leases.arm(&facts.doorbell));
-        Sleep::Fd
-    }
-
-    /// Sleeps on a queue's doorbell, the bells of leases, and the descriptor of its `link`. Whether that has ended the sleep.
-    pub(super) fn sleep_on_bells(
-        &self,
-        queue: usize,
-        link: Option<pollfd>,
-        until: Instant,
-        now: Instant,
-    ) -> io::Result<bool> {
-        let SharedQueue {
-            facts, lease_bells, ..
-        } = &self.driver.queues[queue];
-        let bell = readable(facts.doorbell.fd());
-        let leases = lease_bells.get().map(|bells| readable(bells.as_fd()));
-        let mut fds = [bell; 3];
-        let mut used = 1;
-        for fd in [link, leases].into_iter().flatten() {
-            fds[used] = fd;
-            used += 1;
-        }
-        ppoll(&mut fds[..used], until, now)?;
-        Ok(link.is_some() && fds[1].revents != 0)
     }
 }
 

@@ -576,6 +576,30 @@ fn more_ports_are_added() {
 }
 
 #[test]
+fn links_are_told_and_looked_at() {
+    let named = |links: Vec<String>| {
+        let (client, asked) = serve(move |_| vec![Reply::of(&Answer::Links(links.clone()))]);
+        let told = client.links("hidden").map_err(|e| e.to_string());
+        drop(client);
+        let asked = asked.join().unwrap();
+        assert!(matches!(&asked[..], [Request::Links { secret, .. }] if secret == "hidden"));
+        told
+    };
+    let two = vec!["nc0".to_owned(), "lo".to_owned()];
+    assert_eq!(named(two.clone()), Ok(two));
+    assert_eq!(named(Vec::new()), Ok(Vec::new()));
+    for (links, says) in [
+        (vec!["n".repeat(257)], "no link has"),
+        (vec!["nc0".into(), "nc\n1".into()], "no link has"),
+        (vec!["n".into(); 257], "more than 256 links"),
+    ] {
+        assert!(named(links).is_err_and(|why| why.contains(says)), "{says}");
+    }
+    let (client, _) = serve(|_| vec![Reply::of(&Answer::Done)]);
+    assert!(client.links("").is_err(), "another answer");
+}
+
+#[test]
 fn answers_that_are_none_grant_nothing() {
     let lender = Lender::new();
     let mut attach = lender.attaching();
