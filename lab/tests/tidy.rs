@@ -140,6 +140,7 @@ const LAYERS: &[(&str, usize, Layers)] = &[
                     "instances",
                     "numbers",
                     "orphan",
+                    "placeholder",
                     "queue",
                     "relay",
                     "serve",

@@ -4,7 +4,7 @@
 //! Its copy of the parent's stack is left alone: nothing is read from it, and nothing of it is dropped. What it inherited stays what it was, the parent's
 //! sockets ([`crate::shared`]), each until it is used or closed.
 
-use crate::{children, ending, endpoint, lending, line, process, region, relay};
+use crate::{children, ending, lending, line, placeholder, process, region, relay};
 
 /// [`process::is_configured`], before a socket or an epoll instance is made: a child begins anew with its first.
 #[inline]
@@ -27,7 +27,7 @@ fn begin() {
     lending::begin_anew();
     children::begin_anew();
     ending::begin_anew();
-    endpoint::begin_anew();
+    placeholder::begin_anew();
     region::begin_anew();
     netchan::begin_anew();
     process::begin_anew();

@@ -3,8 +3,8 @@
 use std::{
     io,
     net::{Shutdown, SocketAddr},
-    os::fd::{AsRawFd, RawFd},
-    sync::atomic::{AtomicI32, Ordering::Relaxed},
+    os::fd::RawFd,
+    sync::atomic::Ordering::Relaxed,
 };
 
 use libc::{c_int, sockaddr, socklen_t};
@@ -14,7 +14,7 @@ use crate::{
     address::{self, FAMILY, Given},
     decide,
     errno::{self, fail, is_under_way},
-    numbers,
+    numbers, placeholder,
     state::{Live, SOCKETS, SocketState, Undecided},
     sys, wait,
 };
@@ -119,40 +119,6 @@ pub unsafe fn connect(
     }
 }
 
-/// An unconnected socket of the kernel's, open for good; -1: there is none yet.
-static MODEL: AtomicI32 = AtomicI32::new(-1);
-
-/// In a child that begins anew: its parent's is closed here.
-pub fn begin_anew() {
-    MODEL.store(-1, Relaxed); // no other thread looks
-}
-
-fn model() -> io::Result<RawFd> {
-    let known = MODEL.load(Relaxed);
-    if known >= 0 {
-        return Ok(known);
-    }
-    let made = sys::socket()?;
-    let number = made.as_raw_fd();
-    match MODEL.compare_exchange(-1, number, Relaxed, Relaxed) {
-        Ok(_) => {
-            std::mem::forget(made);
-            Ok(number)
-        }
-        Err(first) => Ok(first), // another thread's
-    }
-}
-
-/// A descriptor number for an accepted connection: a duplicate of the model.
-fn placeholder(close_on_exec: bool) -> io::Result<RawFd> {
-    let command = if close_on_exec {
-        libc::F_DUPFD_CLOEXEC
-    } else {
-        libc::F_DUPFD
-    };
-    sys::fcntl(model()?, command, 0)
-}
-
 /// accept4(2) on netchan's socket.
 ///
 /// # Safety
@@ -189,11 +155,11 @@ fn accept_one(live: Live<'_>, flags: c_int) -> io::Result<(RawFd, SocketAddr)> {
     if !live.socket.readiness().contains(Readiness::READABLE) {
         let (socket, peer) = live.socket.accept()?; // says why not, or was just in time
         return Ok((
-            number(live, socket, placeholder(wants_close(flags))?, flags)?,
+            number(live, socket, placeholder::make(wants_close(flags))?, flags)?,
             peer,
         ));
     }
-    let fd = placeholder(wants_close(flags))?;
+    let fd = placeholder::make(wants_close(flags))?;
     match live.socket.accept() {
         Ok((socket, peer)) => Ok((number(live, socket, fd, flags)?, peer)),
         Err(error) => {

@@ -140,6 +140,7 @@ mod crossing;
 mod instances;
 mod numbers;
 mod orphan;
+mod placeholder;
 mod queue;
 mod relay;
 mod serve;
