@@ -187,6 +187,39 @@ fn a_thread_that_waits_leads_beside_leases() {
     }
 }
 
+/// While a thread of the lender's waits, and so leads the links, an application sends at moments at which the link's thread is about to sleep again.
+#[test]
+fn what_is_sent_while_a_thread_leads_does_not_lie_there() {
+    for regime in Regime::here() {
+        let lender = Net::builder().loopback(true).regime(regime);
+        let lender = lender.start().unwrap();
+        let listener = lender.tcp().listen("127.0.0.1:80").unwrap();
+        let at = listener.local_addr().unwrap();
+        let waiting = thread::spawn(move || listener.accept().map(drop));
+        let leads = matches!(regime, Regime::Locked | Regime::AppChannel);
+        assert!(until(|| leads_links(&lender) == leads), "{regime}");
+        let sharing = |name| application(&lender, name, Net::builder().loopback(true));
+        let ((first, _first), (second, _second)) = (sharing("first"), sharing("second"));
+        let server = second.udp().bind("127.0.0.1:53").unwrap();
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        let client = first.udp().bind("127.0.0.1:0").unwrap();
+        for round in 0..10 * ROUNDS {
+            let before = Clock::Real.now();
+            for pause in [round % 50, 50, 0] {
+                client.send_to(&[0], server.local_addr().unwrap()).unwrap();
+                spin(Duration::from_micros(pause.into()));
+            }
+            for _ in 0..3 {
+                server.recv_from(&mut [0]).unwrap();
+            }
+            let took = Clock::Real.now().since(before);
+            assert!(took < STUCK, "{regime}, {round}: {took:?}");
+        }
+        lender.tcp().connect_timeout(at, PATIENCE).unwrap();
+        waiting.join().unwrap().unwrap();
+    }
+}
+
 /// A thread of the lender's that sends to its own addresses looks at leases, too. What it wakes is not left to a link's thread that sleeps.
 #[test]
 fn what_comes_while_the_lender_talks_to_itself() {
@@ -209,10 +242,7 @@ fn what_comes_while_the_lender_talks_to_itself() {
             for round in 0..ROUNDS {
                 at_once.wait();
                 // Some of them hit the moment at which the link's thread is called.
-                let until = Clock::Real.now() + Duration::from_micros((round % 200).into());
-                while Clock::Real.now() < until {
-                    std::hint::spin_loop();
-                }
+                spin(Duration::from_micros((round % 200).into()));
                 own.send_to(&[0], own.local_addr().unwrap()).unwrap();
                 own.recv_from(&mut [0]).unwrap();
                 at_once.wait();
@@ -263,6 +293,13 @@ fn is_led(net: &Net) -> bool {
 fn leads_links(net: &Net) -> bool {
     let threads = net.show("threads").unwrap().to_string();
     threads.contains("waits, polls the links")
+}
+
+fn spin(time: Duration) {
+    let until = Clock::Real.now() + time;
+    while Clock::Real.now() < until {
+        std::hint::spin_loop();
+    }
 }
 
 fn until(mut is_so: impl FnMut() -> bool) -> bool {

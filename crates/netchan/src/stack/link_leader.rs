@@ -181,7 +181,7 @@ impl Stack {
             Rest::Sleep => Instant::FAR,
         };
         let until = until.min(event);
-        if until > now && !self.is_stopping() {
+        if until > now && self.may_sleep(queue, how) && !self.is_stopping() {
             watch::asleep(now);
             asleep(self, until, now, || match how {
                 Sleep::Futex => _ = bell.wait(timeout(until, now)),

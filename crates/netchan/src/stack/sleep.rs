@@ -34,26 +34,29 @@ pub(crate) fn asleep<R>(
 }
 
 impl Stack {
-    /// For a queue's thread that is about to sleep: what is for it rings from now on, also what applications send that have leases of its link. How it has to sleep,
-    /// if not for them as `how` says.
+    /// For a queue's thread that is about to sleep: what is for it rings from now on. How it has to sleep, if not for applications with leases of its link as `how`
+    /// says.
     pub(super) fn arm(&self, queue: usize, how: Sleep) -> Sleep {
-        let SharedQueue {
-            facts, lease_bells, ..
-        } = &self.driver.queues[queue];
-        let lends = || lease_bells.get().is_some() && self.driver.lends();
-        let how = if lends() { Sleep::Fd } else { how };
-        facts.doorbell.arm(how);
-        // The first lease may have come since. Either this look sees it, or its ring (`open_lease`) sees the armed bell: the fence in `Doorbell::arm` is the partner of
-        // that in `Doorbell::ring`.
-        if !lends() {
-            return how;
+        let how = if self.lends(queue) { Sleep::Fd } else { how };
+        self.driver.queues[queue].doorbell.arm(how);
+        how
+    }
+
+    /// Its last look, after it has armed, and taken what was there then: whether it may sleep as `how` says. What applications with leases send rings from then on;
+    /// before it, it may lie there without having rung.
+    pub(super) fn may_sleep(&self, queue: usize, how: Sleep) -> bool {
+        // The first lease may have come since `arm`. Either this look sees it, or its ring (`open_lease`) sees the armed bell: the fence in `Doorbell::arm` is the
+        // partner of that in `Doorbell::ring`.
+        if !self.lends(queue) {
+            return true;
         }
-        if how == Sleep::Futex {
-            facts.doorbell.disarm();
-            facts.doorbell.arm(Sleep::Fd);
-        }
-        self.with_interface(queue, |interface| interface.leases.arm(&facts.doorbell));
-        Sleep::Fd
+        let doorbell = &self.driver.queues[queue].doorbell;
+        how == Sleep::Fd && self.with_interface(queue, |interface| interface.arm_leases(doorbell))
+    }
+
+    /// Whether parts of a queue's link are lent.
+    fn lends(&self, queue: usize) -> bool {
+        self.driver.lends() && self.driver.queues[queue].lease_bells.get().is_some()
     }
 
     /// Sleeps on a queue's doorbell, the bells of leases, and the descriptor of its `link`. Whether that has ended the sleep.

@@ -134,7 +134,7 @@ fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) 
             until = until.min(stack.next_called_timer());
         }
         let until = until.min(now + LONGEST_SLEEP);
-        if until > now {
+        if until > now && stack.may_sleep(number, how) {
             watch::asleep(now);
             asleep(stack, until, now, || {
                 sleep_on(stack, number, how, until, now, rests_until)

@@ -188,8 +188,8 @@ impl Leases {
         self.all.is_empty()
     }
 
-    /// The thread that turns the link is about to sleep, and can be called by `thread`: what comes from now on rings.
-    pub fn arm(&mut self, thread: &Arc<Doorbell>) {
+    /// Puts to sleep those that have nothing; whether all do.
+    fn arm(&mut self) -> bool {
         for place in (0..self.awake).rev() {
             let source = &mut self.all[place].source;
             source.arm();
@@ -200,7 +200,7 @@ impl Leases {
             }
         }
         self.look_at = Instant::ZERO;
-        self.thread.get_or_insert_with(|| thread.clone());
+        self.awake == 0
     }
 
     /// Wakes the leases that have rung.
@@ -235,6 +235,13 @@ impl Leases {
 }
 
 impl Interface {
+    /// The thread that turns the link is about to sleep, and can be called by `thread`: whether it may. What comes from now on from leases rings; what they have already,
+    /// has to wait where the link is full.
+    pub fn arm_leases(&mut self, thread: &Arc<Doorbell>) -> bool {
+        self.leases.thread.get_or_insert_with(|| thread.clone());
+        self.leases.arm() || self.room() == 0
+    }
+
     /// A lease has ended. The peers of its connections hear of it.
     pub fn end_lease(&mut self, lease: u64, now: Instant) {
         let Some(Leased { source, flows, .. }) = self.leases.remove(lease) else {
