@@ -4,6 +4,7 @@
 //! as its own TCP made them, up to 64 KiB, and datagrams merged by their sender (since Linux 6.2), and leaves out checksums that nothing
 //! on the way could break.
 
+mod holder;
 mod queue;
 
 use std::{
@@ -18,6 +19,7 @@ use percore::{doorbell::Doorbell, own::Own};
 use proto::wire::ethernet::MacAddr;
 use rustix::fs::{Mode, OFlags};
 
+use self::holder::Holder;
 use super::{
     FRAME_OVERHEAD, IP_MAX, Link, Properties, Queue, Segmentation, mac, netlink,
     specification::names, sys, virtio,
@@ -68,7 +70,7 @@ impl Tap {
     /// kernel end up.
     ///
     /// # Errors
-    /// Each says what to do: no permission, no `/dev/net/tun`, busy, a bad name, a refused MTU or address.
+    /// Each says what to do: no permission, no `/dev/net/tun`, busy, a bad name, a refused MTU or address. A keeper's TAP is waited for, up to 6 s.
     pub fn open(name: &str, options: &Options) -> io::Result<Self> {
         names::interface(name).map_err(|what| invalid(name, &what))?;
         let wanted = if name.is_empty() { "nc%d" } else { name };
@@ -76,8 +78,11 @@ impl Tap {
         let device = || Ok(rustix::fs::open("/dev/net/tun", flags, Mode::empty())?);
         let attach = |name: &str| {
             let tun = Own::<OwnedFd>::open(device).map_err(explain_device)?;
-            let name = sys::tap_attach(tun.as_fd(), name, options.attachment());
-            Ok::<_, io::Error>((tun, name.map_err(|e| explain_attach(wanted, e))?))
+            let attached = holder::after_keeper(name, || {
+                sys::tap_attach(tun.as_fd(), name, options.attachment())
+            });
+            let name = attached.map_err(|e| explain_attach(wanted, e))?;
+            Ok::<_, io::Error>((tun, name))
         };
         let (first, name) = attach(wanted)?;
         let mut tuns = vec![first];
@@ -287,13 +292,19 @@ fn explain_device(error: io::Error) -> io::Error {
 
 /// Why the kernel does not give us the device.
 fn explain_attach(name: &str, error: io::Error) -> io::Error {
+    let busy;
     let what = match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
             "not permitted: making a TAP needs CAP_NET_ADMIN (root, or a user namespace: `unshare -Urn`); or have one made \
              for this user: `ip tuntap add dev NAME mode tap user USER`"
         }
         Some(libc::EBUSY) => {
-            "busy: another program holds it, a virtual machine or a second stack on the same TAP; each needs its own"
+            let holder = Holder::of(name).map(|holder| holder.to_string());
+            busy = format!(
+                "busy: {} holds it, a virtual machine or a second stack on the same TAP; each needs its own",
+                holder.as_deref().unwrap_or("another program")
+            );
+            &busy
         }
         Some(libc::EINVAL) => {
             "there is an interface of this name that is no TAP, or one with several queues where this asks for one, or the other way round \

@@ -129,6 +129,32 @@ END\n\
     );
 }
 
+/// A run waits for the TAP of what another one has left, and names the process that holds it for longer.
+#[test]
+fn a_taps_keeper_is_waited_for() {
+    let output = script(
+        "kept-tap",
+        "cat > server.py <<'END'\n\
+import os, socket, time\n\
+l = socket.create_server(('0.0.0.0', 8))\n\
+if os.fork() == 0: s, _ = l.accept(); time.sleep(0.3); s.sendall(b'served'); os._exit(0)\n\
+END\n\
+         mkfifo go; $RUN python3 server.py; $RUN python3 ask.py ask wait < go > asked & S=$!\n\
+         python3 -c \"import socket; print(socket.create_connection(('10.7.8.2', 8), 20).recv(9))\"; exec 5> go\n\
+         await grep hello asked; $RUN true; echo busy: $?; echo >&5; wait $S; echo ended: $?; cat asked",
+    );
+    says(
+        output,
+        &[
+            "b'served'",
+            "uid 0 from 10.7.8.2 b'hello'",
+            "(python3) holds it",
+            "busy: 1",
+            "ended: 0",
+        ],
+    );
+}
+
 /// Runs a script, after files were made; what it printed.
 pub type On = fn(&str, &str, &str) -> Option<String>;
 
