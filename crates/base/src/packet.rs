@@ -35,6 +35,14 @@ impl Course {
     pub const RETURNED: Self = Self(2);
     /// Made here, and never sent: it tells a connection that something is there for it beside packets.
     pub const BESIDE: Self = Self(3);
+    /// Made here, and never sent: it tells a connection that what it sent lately does not arrive.
+    pub const IN_VAIN: Self = Self(4);
+
+    /// Whether a stack has sent it; else it tells something that a link knows.
+    #[inline]
+    pub const fn was_sent(self) -> bool {
+        self.0 < Self::BESIDE.0
+    }
 
     /// Whether another host's stack, or another program's, has sent it.
     #[inline]

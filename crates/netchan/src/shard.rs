@@ -391,7 +391,7 @@ impl Shard {
         };
         match packet.meta.course {
             Course::RETURNED => return self.undeliverable(packet, now),
-            Course::BESIDE => return self.tcp_beside(packet, now),
+            Course::BESIDE | Course::IN_VAIN => return self.tcp_told(packet, now),
             _ => {}
         }
         match packet.meta.protocol {

@@ -12,7 +12,9 @@ use std::{
 
 use joined_leases::{join, piped};
 use lease_service::{LENDER, LENDER_V6, application, lender_and_peer, pattern};
-use netchan::{Lent, Net, link::wire, socket::Socket, tap};
+use netchan::{Clock, Lent, Net, link::wire, socket::Socket, tap};
+
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Packets that the lender has carried between leases.
 fn carried(lender: &Net) -> u64 {
@@ -93,4 +95,32 @@ fn a_tap_sees_each_packet_between_applications() {
     let before = carried(&lender);
     echo(&client, &server, &address, 100_000);
     assert!(carried(&lender) - before < 20, "past it again");
+}
+
+/// A program has ended in order, and has not taken what was sent to it last. That is not waited for: it is sent again, to the lender.
+#[test]
+fn what_a_program_did_not_take_at_its_end_is_sent_again() {
+    let (lender, [(client, one), (server, other)], kept) = joined();
+    let address = format!("{LENDER}:90");
+    echo(&client, &server, &address, 10_000);
+    let listener = server.tcp().listen(&address).unwrap();
+    let mut stream = client.tcp().connect(&address).unwrap();
+    let (mut accepted, _) = listener.accept().unwrap();
+    accepted.write_all(b"the last").unwrap();
+    drop(accepted);
+    let mut last = String::new();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.read_to_string(&mut last).unwrap();
+    assert!(last == "the last" && server.drain(PATIENCE) && client.drain(PATIENCE));
+    let before = carried(&lender);
+    let standing = server.pause();
+    drop(stream);
+    assert!(!client.drain(Duration::from_millis(20)) && carried(&lender) == before);
+    drop((standing, kept, listener, server));
+    drop(other);
+    let since = Clock::Real.now();
+    joined_leases::part(1, &one);
+    assert!(client.drain(PATIENCE));
+    let took = Clock::Real.now().since(since);
+    assert!(took < Duration::from_millis(150), "its timeout: {took:?}");
 }

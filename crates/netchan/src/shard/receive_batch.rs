@@ -10,11 +10,7 @@ use proto::{
 };
 
 use super::Shard;
-use crate::{
-    counters::Counter,
-    packet::{Course, Packet},
-    tap::Way,
-};
+use crate::{counters::Counter, packet::Packet, tap::Way};
 
 /// A shard that takes packets, and does nothing else until this is dropped.
 pub struct ReceiveBatch<'a> {
@@ -61,7 +57,7 @@ impl ReceiveBatch<'_> {
             return self.input_timed(packet);
         }
         let (link, now) = (packet.meta.interface, self.now);
-        if packet.meta.course != Course::RETURNED && packet.meta.course != Course::BESIDE {
+        if packet.meta.course.is_of_peer() {
             self.shard.taps.pass(&packet, (link, Way::In), now); // else it is one of its own
         }
         match packet.meta.seen {

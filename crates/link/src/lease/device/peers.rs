@@ -59,6 +59,9 @@ const PEERS_MAX: usize = 64;
 /// Connections of a short cut that are known by their first segments: as many as a lender knows of a lease.
 const FLOWS_MAX: usize = netchan_base::limits::LEASE_FLOWS;
 
+/// Connections of a short cut that its peer has closed lately, and in which there may be something of ours for it yet.
+const CLOSED_MAX: usize = 256;
+
 /// How long a peer that gives no buffers back holds up the packets behind its own. Then what is for it is dropped, until it does.
 const STALLED: Duration = Duration::from_millis(10);
 
@@ -164,6 +167,8 @@ struct Guard {
     last: Option<(Transport, SocketAddr)>,
     /// Connections that it began, or answered, here.
     flows: HashSet<Flow>,
+    /// Those of them that it has closed last.
+    closed: VecDeque<Flow>,
 }
 
 impl Guard {
@@ -192,7 +197,10 @@ impl Guard {
     fn note(&mut self, ends: &Ends) {
         let flow = (ends.destination, ends.source);
         if !ends.flags.contains(Flags::SYN) {
-            self.flows.remove(&flow);
+            if self.flows.remove(&flow) {
+                self.closed.truncate(CLOSED_MAX - 1);
+                self.closed.push_front(flow);
+            }
         } else if self.flows.len() < FLOWS_MAX {
             self.flows.insert(flow);
         }
@@ -215,6 +223,8 @@ pub(super) struct Incoming {
     was_held: bool,
     /// Connections whose peer is gone, and which have not heard of it yet.
     pub orphans: VecDeque<Flow>,
+    /// Those that it has closed before. What we sent to it last, it has not taken.
+    pub in_vain: VecDeque<Flow>,
     /// Those for which there is something in a pipe, or else than in packets; each of them once, or twice.
     pub beside: VecDeque<Flow>,
 }
@@ -242,6 +252,7 @@ impl Incoming {
             table: leased.pipes.clone(),
             was_held: false,
             orphans: VecDeque::new(),
+            in_vain: VecDeque::new(),
             beside: VecDeque::new(),
         })
     }
@@ -336,6 +347,7 @@ impl Incoming {
                 ports: all_of(&terms.ports),
                 last: None,
                 flows: HashSet::new(),
+                closed: VecDeque::new(),
             },
             inlet,
         });
@@ -417,6 +429,7 @@ impl Incoming {
             // What it has left in them is read, ahead of its end.
             gone.pipes.look(|flow| self.beside.push_back(flow));
             self.orphans.extend(gone.guard.flows);
+            self.in_vain.extend(gone.guard.closed);
         }
     }
 
@@ -431,7 +444,8 @@ impl Incoming {
     }
 
     fn arm_each(&mut self, mut arm: impl FnMut(&mut Inlet) -> Option<bool>) -> Option<bool> {
-        let mut is_quiet = self.orphans.is_empty() && self.beside.is_empty();
+        let mut is_quiet =
+            self.orphans.is_empty() && self.in_vain.is_empty() && self.beside.is_empty();
         for peer in &mut self.all {
             if !peer.is_parted || peer.left.is_some() {
                 is_quiet &= arm(&mut peer.inlet)?;

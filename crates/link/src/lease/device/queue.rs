@@ -211,9 +211,9 @@ impl Frames<'_> {
         self.put(flow, tcp::Flags::SYN, Course::OURS)
     }
 
-    /// A connection is told that there is something for it beside packets, by one that was never sent. False: there is no buffer for it.
-    fn tell(&mut self, flow: Flow) -> bool {
-        self.put(flow, tcp::Flags(0), Course::BESIDE)
+    /// A connection is told something by a packet that was never sent. False: there is no buffer for it.
+    fn tell(&mut self, flow: Flow, what: Course) -> bool {
+        self.put(flow, tcp::Flags(0), what)
     }
 
     /// A packet of our own making, from the peer's end of a connection.
@@ -340,12 +340,18 @@ impl Rx {
                 break;
             }
         }
-        while left > 0
-            && let Some(&flow) = peers.beside.front()
-            && frames.tell(flow)
-        {
-            peers.beside.pop_front();
-            left -= 1;
+        let told = [
+            (&mut peers.beside, Course::BESIDE),
+            (&mut peers.in_vain, Course::IN_VAIN),
+        ];
+        for (flows, what) in told {
+            while left > 0
+                && let Some(&flow) = flows.front()
+                && frames.tell(flow, what)
+            {
+                flows.pop_front();
+                left -= 1;
+            }
         }
         let given = frames.burst.len() - before;
         self.all_dropped = taken > 0 && given == 0;

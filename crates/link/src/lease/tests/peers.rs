@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, net::SocketAddr, os::fd::OwnedFd};
 
-use netchan_base::packet::Packet;
+use netchan_base::packet::{Course, Packet};
 use percore::{
     edge::{self, EdgeLayout, Side, Which},
     own::Own,
@@ -399,7 +399,22 @@ fn connections_to_a_peer_that_is_gone_are_asked() {
     }
     let mut found: Vec<_> = asked.iter().map(bytes_of).collect();
     found.sort_unstable();
-    let expected = [one, three].map(|to| packet(Transport::Tcp, THERE, &to, tcp::Flags::SYN));
+    // That which it had closed has sent its last in vain.
+    let course = |packet: &Packet| packet.meta.course;
+    assert_eq!(
+        asked
+            .iter()
+            .filter(|p| course(p) == Course::IN_VAIN)
+            .count(),
+        1
+    );
+    let none = tcp::Flags(0);
+    let expected = [
+        (one, tcp::Flags::SYN),
+        (two, none),
+        (three, tcp::Flags::SYN),
+    ];
+    let expected = expected.map(|(to, flags)| packet(Transport::Tcp, THERE, &to, flags));
     let ends = |packet: &[u8]| (packet[12..24].to_vec(), packet[33]);
     let [found, expected] = [found, expected.iter().map(|p| &p[..]).collect()]
         .map(|all: Vec<&[u8]>| all.into_iter().map(ends).collect::<Vec<_>>());

@@ -18,7 +18,7 @@ use crate::{
     },
     limits,
     link::{BURST, LinkError, LinkRx, closed::Closed},
-    packet::{Course, Packet},
+    packet::Packet,
     tap::{self, Begins, Point, Reason, Way},
     trace::{self, latency},
 };
@@ -146,7 +146,7 @@ impl Receive {
         if self.taps.is_watched() {
             let written = self.take_written();
             received = received.map(|n| n + written);
-            let were_sent = |packet: &&Packet| packet.meta.course != Course::BESIDE;
+            let were_sent = |packet: &&Packet| packet.meta.course.was_sent();
             self.taps.see(self.burst.iter().filter(were_sent), now);
         }
         if let Ok(n) = received {

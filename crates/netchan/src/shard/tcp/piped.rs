@@ -18,7 +18,7 @@ use crate::{
     counters::Counter,
     flow::Tuple,
     link::lease::{Pipe, PipeTable, Stream},
-    packet::Packet,
+    packet::{Course, Packet},
     shard::time_wait,
 };
 
@@ -501,10 +501,10 @@ impl Shard {
         }
     }
 
-    /// The link says that there is something for a connection beside packets.
+    /// The link tells a connection something.
     #[cold]
     #[inline(never)]
-    pub(in crate::shard) fn tcp_beside(&mut self, packet: Packet, now: Instant) {
+    pub(in crate::shard) fn tcp_told(&mut self, packet: Packet, now: Instant) {
         let upper = usize::from(packet.meta.upper);
         let Some(tuple) = Tuple::of_received(packet.bytes(), upper) else {
             return;
@@ -515,8 +515,16 @@ impl Shard {
         }
         let found = self.find_of_packet(packet.meta.flow, &tuple);
         match found.map(time_wait::split) {
-            Some(Ok(number)) => self.tcp_look_beside(number, now),
-            Some(Err(_)) => {} // nothing is read there any more
+            Some(Ok(number)) if packet.meta.course == Course::BESIDE => {
+                self.tcp_look_beside(number, now);
+            }
+            Some(Ok(number)) => {
+                if let Some(socket) = self.tcp_mut(number) {
+                    socket.connection.sent_in_vain();
+                    self.mark_dirty(number);
+                }
+            }
+            Some(Err(_)) => {} // nothing is read or sent there any more
             None => {
                 if let Some(shard) = self.moved_to(packet.meta.flow, &tuple.tcp_key()) {
                     self.pass_on(shard, packet);

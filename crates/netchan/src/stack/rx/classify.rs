@@ -9,7 +9,7 @@ use crate::{
     flow::{FlowKey, Tuple},
     limits::SHARDS_MAX,
     link::LinkError,
-    packet::{Course, Packet},
+    packet::Packet,
     stack::driver_side::DriverSide,
     tap::{self, Begins, Reason},
     trace,
@@ -60,8 +60,8 @@ fn steer_one_by_one(driver: &DriverSide, side: &mut Receive, now: Instant) {
     let is_asked = side.taps.asks();
     while let Some(mut packet) = side.burst.pop_front() {
         let verdict = side.steer.classify(&side.host, &mut packet);
-        if packet.meta.course == Course::BESIDE {
-            sort(driver, side, verdict, packet, now); // it was never sent, and no tap has seen it
+        if !packet.meta.course.was_sent() {
+            sort(driver, side, verdict, packet, now); // no tap has seen it
             continue;
         }
         let from = Side::Link(side.steer.interface());

@@ -4,7 +4,7 @@ use super::Connection;
 use crate::tcp::config::MtuProbing;
 use crate::tcp::path_mtu::{BASE, NEVER, PathMtu, Probe};
 use crate::tcp::types::State;
-use crate::tcp::variables::{MSS_MIN, Pending};
+use crate::tcp::variables::MSS_MIN;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNum;
 
@@ -126,10 +126,7 @@ impl Connection {
             ..self.path.again(self.snd.nxt)
         };
         self.update_send_mss();
-        if self.state.is_synchronized() && self.snd.nxt > self.snd.una {
-            self.send_again();
-            self.pending.set(Pending::SEND);
-        }
+        self.sent_in_vain();
     }
 
     /// Nothing was heard for a timeout. A claim that waited is believed; long segments may be what does not arrive (RFC 4821 §7.7).

@@ -339,6 +339,14 @@ impl Connection {
         self.recovery.tail = TailProbe::None;
     }
 
+    /// What is under way does not arrive, as those know that were to take it. It goes out again: call `output` afterwards.
+    pub fn sent_in_vain(&mut self) {
+        if self.state.is_synchronized() && self.snd.nxt > self.snd.una {
+            self.send_again();
+            self.pending.set(Pending::SEND);
+        }
+    }
+
     /// A probe for a larger path did not arrive (RFC 4821 §7.6.1): it goes out again in smaller pieces, and no congestion is meant.
     fn path_probe_lost(&mut self, now: Instant) {
         self.probe_lost(now);
