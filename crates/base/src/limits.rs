@@ -192,6 +192,8 @@ pub const LEASE_NEWS_BYTES: usize = 64 << 10;
 pub const LEASE_PORTS: usize = 16;
 /// Most of them at a time.
 pub const LEASE_PORTS_MAX: usize = 1_024;
+/// How often a bind(2) that names no port asks for more of them, because connections have nearly all.
+pub const LEASE_PORTS_ASKED: usize = 3;
 /// Most of them in all: a third of what there is, so that one application does not use up those of the others.
 pub const LEASE_PORTS_ALL: usize = 8_192;
 /// IP protocol numbers and EtherTypes of which a lease has the packets: more than it has channels for at a time.

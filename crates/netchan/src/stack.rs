@@ -243,16 +243,24 @@ impl Stack {
     /// # Errors
     /// EADDRINUSE.
     pub fn bind(&self, request: BindRequest) -> Result<(u64, SocketAddr), i32> {
+        let mut bound = self.bind_free(request);
+        let any_port = request.address.port() == 0;
+        for _ in 0..limits::LEASE_PORTS_ASKED {
+            let is_full = any_port && bound == Err(libc::EADDRINUSE);
+            if !is_full || !self.lease_more_ports() {
+                break;
+            }
+            bound = self.bind_free(request);
+        }
+        bound
+    }
+
+    /// The same of the ports that there are.
+    fn bind_free(&self, request: BindRequest) -> Result<(u64, SocketAddr), i32> {
         let any_port = request.address.port() == 0;
         for _ in 0..if any_port { limits::BIND_TRIES } else { 1 } {
             // From here on connect(2) chooses this port no more; what chose it before is in its shard.
-            let bound = self.bind_once(request);
-            let (id, address) = match bound {
-                Err(libc::EADDRINUSE) if any_port && self.lease_more_ports() => {
-                    self.bind_once(request)
-                }
-                other => other,
-            }?;
+            let (id, address) = self.bind_once(request)?;
             let request = BindRequest {
                 address,
                 reuse_address: request.reuse_address && !any_port,

@@ -254,6 +254,35 @@ fn peers_of_a_program_that_ends_in_order_are_let_be() {
     }
 }
 
+/// Sockets that are bound without naming a port, as Tcl's are before they connect: their connections' TIME-WAIT may take all that a lease begins with.
+#[test]
+fn ports_that_ended_connections_have_are_not_all_there_are() {
+    const TIMES: usize = 100;
+    let (lender, peer) = lender_and_peer(&wire::Options::default());
+    let (application, _lent) = application(&lender, "binds", Net::builder());
+    let listener = peer.tcp().listen((PEER, 80)).unwrap();
+    let at = listener.local_addr().unwrap();
+    let serving = thread::spawn(move || {
+        for _ in 0..TIMES {
+            let (mut stream, _) = listener.accept().unwrap();
+            assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+        }
+    });
+    for number in 0..TIMES {
+        let socket = Socket::new(&application, Domain::V4, Kind::Stream).unwrap();
+        socket.set_option(SocketOption::ReuseAddress(true)).unwrap();
+        let bound = socket.bind("0.0.0.0:0".parse().unwrap());
+        assert!(bound.is_ok(), "{number}: {bound:?}");
+        let is_made = |tried: std::io::Result<()>| match tried.map_err(|e| e.raw_os_error()) {
+            Ok(()) | Err(Some(libc::EISCONN)) => Some(()),
+            Err(_) => None, // in progress
+        };
+        assert!(eventually(|_| is_made(socket.connect(at))).is_some());
+        drop(socket);
+    }
+    serving.join().unwrap();
+}
+
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Until it is there, 10 s at most.
