@@ -84,7 +84,7 @@ fn spawn(
 fn turn_link(stack: &Stack, number: usize) {
     // The first link's thread also serves the timers of shards that are called.
     let timers = number == 0 && stack.layout.handoff == Handoff::Call;
-    let (mut idle_since, mut rests_until, mut terms) = (None, Instant::ZERO, 0);
+    let (mut idle_since, mut sleeps, mut terms) = (None, Sleeps::default(), 0);
     while !stack.is_stopping() {
         let now = stack.clock.now();
         watch::turning(now);
@@ -97,7 +97,7 @@ fn turn_link(stack: &Stack, number: usize) {
             stack.run_called_timers(now, work);
         }
         if work {
-            idle_since = None;
+            (idle_since, sleeps.longest) = (None, LONGEST_SLEEP);
             continue;
         }
         let since = *idle_since.get_or_insert(now);
@@ -109,13 +109,29 @@ fn turn_link(stack: &Stack, number: usize) {
         if stack.driver.lane_of(number).leader.is_led() {
             stack.rest(number, &mut terms);
         } else {
-            sleep(stack, number, timers, &mut rests_until);
+            sleep(stack, number, timers, &mut sleeps);
         }
     }
 }
 
-/// Until `rests_until` packets do not end the sleep (D6): what they wake after that serves all that came meanwhile.
-fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) {
+/// How a link's thread sleeps next.
+struct Sleeps {
+    /// Until then packets do not end it (D6): what they wake after that serves all that came meanwhile.
+    moderated: Instant,
+    /// Nor does it last longer: twice as long each time that nothing came.
+    longest: Duration,
+}
+
+impl Default for Sleeps {
+    fn default() -> Self {
+        Self {
+            moderated: Instant::ZERO,
+            longest: LONGEST_SLEEP,
+        }
+    }
+}
+
+fn sleep(stack: &Stack, number: usize, timers: bool, sleeps: &mut Sleeps) {
     let shared = &stack.driver.queues[number];
     // A link without a descriptor rings the doorbell, and a futex is the shorter way to sleep on that.
     let how = match stack.pollfd_of(number) {
@@ -125,7 +141,9 @@ fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) 
     let how = stack.arm(number, how);
     let now = stack.clock.now();
     // Once more after arming: what came before it may not have rung.
-    if !stack.turn_link(number, now) && !stack.is_stopping() {
+    if stack.turn_link(number, now) {
+        sleeps.longest = LONGEST_SLEEP;
+    } else if !stack.is_stopping() {
         if timers {
             stack.take_backlogs(now);
         }
@@ -133,11 +151,12 @@ fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) 
         if timers {
             until = until.min(stack.next_called_timer());
         }
-        let until = until.min(now + LONGEST_SLEEP);
+        let until = until.min(now + sleeps.longest);
         if until > now && stack.may_sleep(number, how) {
+            sleeps.longest = (sleeps.longest * 2).min(LONGEST_QUIET);
             watch::asleep(now);
             asleep(stack, until, now, || {
-                sleep_on(stack, number, how, until, now, rests_until)
+                sleep_on(stack, number, how, until, now, &mut sleeps.moderated)
             });
         }
     }
@@ -151,7 +170,7 @@ fn sleep_on(
     how: Sleep,
     until: Instant,
     now: Instant,
-    rests_until: &mut Instant,
+    moderated: &mut Instant,
 ) {
     let shared = &stack.driver.queues[number];
     if how == Sleep::Futex {
@@ -159,7 +178,7 @@ fn sleep_on(
         return;
     }
     let (link, until) = match stack.pollfd_of(number) {
-        Some(_) if *rests_until > now => (None, until.min(*rests_until)),
+        Some(_) if *moderated > now => (None, until.min(*moderated)),
         link => (link, until),
     };
     // An error (EINTR) ends the sleep, nothing more.
@@ -169,7 +188,7 @@ fn sleep_on(
     {
         let wakeups = &shared.wakeups;
         wakeups.store(wakeups.load(Relaxed) + 1, Relaxed); // ours alone
-        *rests_until = stack.clock.now() + stack.driver.moderation;
+        *moderated = stack.clock.now() + stack.driver.moderation;
     }
 }
 
@@ -240,8 +259,11 @@ fn turn_and_sleep(
     }
 }
 
-/// Nothing needs it; it bounds the harm of a lost wake-up, which no test has seen.
+/// Nothing needs it; it bounds the harm of a lost wake-up, which comes with traffic.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// The same for a link where nothing has come for long.
+const LONGEST_QUIET: Duration = Duration::from_secs(8);
 
 /// Tells all threads to end, and waits for them; whether it answered questions from outside. Connections, links and leases stay as they are.
 pub(crate) fn halt(stack: &Stack) -> bool {
