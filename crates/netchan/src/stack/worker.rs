@@ -118,7 +118,7 @@ fn turn_link(stack: &Stack, number: usize) {
 struct Sleeps {
     /// Until then packets do not end it (D6): what they wake after that serves all that came meanwhile.
     moderated: Instant,
-    /// Nor does it last longer: twice as long each time that nothing came.
+    /// It lasts no longer than this: twice as long each time, until something comes.
     longest: Duration,
 }
 
@@ -131,6 +131,7 @@ impl Default for Sleeps {
     }
 }
 
+/// One sleep of it, if nothing comes while it arms.
 fn sleep(stack: &Stack, number: usize, timers: bool, sleeps: &mut Sleeps) {
     let shared = &stack.driver.queues[number];
     // A link without a descriptor rings the doorbell, and a futex is the shorter way to sleep on that.
