@@ -139,8 +139,8 @@ import os, socket, time\n\
 l = socket.create_server(('0.0.0.0', 8))\n\
 if os.fork() == 0: s, _ = l.accept(); time.sleep(0.3); s.sendall(b'served'); os._exit(0)\n\
 END\n\
-         mkfifo go; $RUN python3 server.py; $RUN python3 ask.py ask wait < go > asked & S=$!\n\
-         python3 -c \"import socket; print(socket.create_connection(('10.7.8.2', 8), 20).recv(9))\"; exec 5> go\n\
+         mkfifo go; exec 5<> go; $RUN python3 server.py; $RUN python3 ask.py ask wait <&5 > asked & S=$!\n\
+         python3 -c \"import socket; print(socket.create_connection(('10.7.8.2', 8), 20).recv(9))\"\n\
          await grep hello asked; $RUN true; echo busy: $?; echo >&5; wait $S; echo ended: $?; cat asked",
     );
     says(

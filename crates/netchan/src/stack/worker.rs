@@ -90,6 +90,7 @@ fn turn_link(stack: &Stack, number: usize) {
         watch::turning(now);
         if stack.is_polled_by_calls(number, now) {
             stack.rest(number, &mut terms);
+            sleeps.longest = LONGEST_SLEEP; // another thread sees the traffic
             continue;
         }
         let work = stack.turn_link(number, now);
@@ -108,6 +109,7 @@ fn turn_link(stack: &Stack, number: usize) {
         idle_since = None;
         if stack.driver.lane_of(number).leader.is_led() {
             stack.rest(number, &mut terms);
+            sleeps.longest = LONGEST_SLEEP;
         } else {
             sleep(stack, number, timers, &mut sleeps);
         }

@@ -339,7 +339,7 @@ impl Connection {
         self.recovery.tail = TailProbe::None;
     }
 
-    /// What is under way does not arrive, as those know that were to take it. It goes out again: call `output` afterwards.
+    /// The link says that what is under way does not arrive. It goes out again: call `output` afterwards.
     pub fn sent_in_vain(&mut self) {
         if self.state.is_synchronized() && self.snd.nxt > self.snd.una {
             self.send_again();
