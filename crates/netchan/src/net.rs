@@ -74,11 +74,7 @@ impl Net {
             return stack.turn_all();
         }
         stack.end_batch();
-        let work = stack.turn_lanes_away(stack.clock.now());
-        if work {
-            (0..stack.sockets.cells.len()).for_each(|number| stack.turn_in_background(number));
-        }
-        work
+        stack.turn_lanes_away()
     }
     /// The calling thread has found `ready` sockets ready, and serves them before it waits again. What it sends to them may be held meanwhile, so that the link
     /// takes it in one call: until as many sends were made, or 16, or it waits ([`Waiter`](crate::socket::Waiter)) or calls [`Self::poll`]; for

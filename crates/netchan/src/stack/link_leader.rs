@@ -278,12 +278,30 @@ impl Stack {
         })
     }
 
-    /// Turns the lanes whose leaders are away. True if there was work.
-    pub fn turn_lanes_away(&self, now: Instant) -> bool {
-        let lanes = self.driver.lanes.iter().enumerate();
-        lanes
-            .filter(|(_, lane)| lane.leader.is_away())
-            .fold(false, |work, (shard, _)| self.turn_led(shard, now) | work)
+    /// Turns the lanes whose leaders are away, and what is due. True if a link had work. The links' threads rest as long as a program calls this often enough:
+    /// timers are its work, too.
+    pub fn turn_lanes_away(&self) -> bool {
+        let now = self.clock.now();
+        let (mut is_any_away, mut work) = (false, false);
+        for (shard, lane) in self.driver.lanes.iter().enumerate() {
+            if lane.leader.is_away() {
+                is_any_away = true;
+                work |= self.turn_led(shard, now);
+            }
+        }
+        if !is_any_away {
+            return false;
+        }
+        if self.layout.handoff == Handoff::Call {
+            self.run_called_timers(now, true);
+            return work;
+        }
+        for (number, cell) in self.sockets.cells.iter().enumerate() {
+            if work || (cell.next_timer() <= now && !cell.leader.is_led()) {
+                self.turn_in_background(number);
+            }
+        }
+        work
     }
 
     /// Whether application's threads poll a queue: its lane's leader waits, or calls have looked at the lane within the interval.

@@ -30,6 +30,9 @@ use pair::{end, pair, pair_and_sockets};
 /// Longer than anything here takes; a wait that ends by it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// For which a leader is away before a link's thread takes over, unless said otherwise.
+const INTERVAL: Duration = Duration::from_millis(5);
+
 const REGIMES: [Regime; 3] = [Regime::AppChannel, Regime::SocketChannel, Regime::Locked];
 
 /// A server of `regime`, and a client whose links' threads poll always.
@@ -196,19 +199,20 @@ fn packets_to_an_own_address_need_no_other_thread() {
     }
 }
 
-/// A stack of `regime` on one end of a pair, and the other end, whose receive gives up after [`PATIENCE`].
-fn alone(regime: Regime) -> (Net, OwnedFd) {
+/// A stack of `regime` on one end of a pair, whose leader may be away for an interval, and the other end, whose receive gives up after [`PATIENCE`].
+fn alone(regime: Regime, interval: Duration) -> (Net, OwnedFd) {
     let flags = SocketFlags::CLOEXEC;
     let ends = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     rustix::io::ioctl_fionbio(&ends.0, true).unwrap();
     set_socket_timeout(&ends.1, Timeout::Recv, Some(PATIENCE)).unwrap();
     let net = Net::builder().regime(regime).link_with(end(ends.0, 1));
+    let net = net.background(interval);
     (net.address("10.0.0.1/24").unwrap().start().unwrap(), ends.1)
 }
 
 /// A neighbour that does not answer is asked again, although the thread that polls the links knew of no timer when it fell asleep.
 fn asks_again(regime: Regime) {
-    let (net, far) = alone(regime);
+    let (net, far) = alone(regime, INTERVAL);
     let waits = net.udp().bind("0.0.0.0:9").unwrap();
     let waiting = thread::spawn(move || waits.recv_from(&mut [0; 8]).unwrap());
     // So that it leads, the links' threads rest, and the address was announced for the last time (RFC 5227 §2.3), as a rule.
@@ -249,7 +253,7 @@ fn await_packet(far: &OwnedFd, protocol: u8) {
 
 /// A SYN that is not answered is sent again, although the thread that polls the links knew of no timer when it fell asleep.
 fn connects_again(regime: Regime) {
-    let (net, far) = alone(regime);
+    let (net, far) = alone(regime, INTERVAL);
     let waits = net.udp().bind("0.0.0.0:9").unwrap();
     let waiting = thread::spawn(move || waits.recv_from(&mut [0; 8]).unwrap());
     let sender = net.udp().bind("0.0.0.0:0").unwrap();
@@ -275,7 +279,7 @@ fn timers_of_shards_that_other_threads_start_run_while_a_thread_leads() {
 #[test]
 fn a_new_address_is_announced_while_a_thread_leads() {
     for regime in REGIMES {
-        let (net, far) = alone(regime);
+        let (net, far) = alone(regime, INTERVAL);
         let waits = net.udp().bind("0.0.0.0:9").unwrap();
         let waiting = thread::spawn(move || waits.recv_from(&mut [0; 8]).unwrap());
         thread::sleep(Duration::from_millis(50)); // so that it leads, and the links' threads rest, as a rule
@@ -297,7 +301,7 @@ fn a_new_address_is_announced_while_a_thread_leads() {
 #[test]
 fn a_leader_whose_link_goes_tells_its_connections() {
     for regime in REGIMES {
-        let (net, far_end) = alone(regime);
+        let (net, far_end) = alone(regime, INTERVAL);
         let listener = net.tcp().listen("0.0.0.0:7").unwrap();
         let (ready, is_ready) = mpsc::channel();
         let serving = thread::spawn(move || {

@@ -2,14 +2,21 @@
 
 use std::{
     io::{Read, Write},
-    sync::mpsc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
     thread,
     time::Duration,
 };
 
-use netchan::Net;
+use netchan::{
+    Net, Regime,
+    socket::{Domain, Kind, Socket},
+};
 
-use super::{PATIENCE, REGIMES, ask, connect, echo, stacks};
+use super::{PATIENCE, REGIMES, alone, ask, await_packet, connect, echo, stacks};
 
 /// Whether the stack's threads that poll something have slept for longer than any tick or interval.
 fn is_quiet(net: &Net) -> bool {
@@ -73,4 +80,37 @@ fn a_shard_that_is_left_in_the_quiet_is_turned() {
         done.send(()).unwrap();
         serving.join().unwrap();
     }
+}
+
+/// A program that waited once, and polls since then so often that no thread of the stack takes over: a SYN that is not answered is sent again.
+fn polls_and_connects(regime: Regime) {
+    let (net, far) = alone(regime, Duration::from_millis(100));
+    let waits = net.udp().bind("0.0.0.0:9").unwrap();
+    let sender = net.udp().bind("0.0.0.0:0").unwrap();
+    sender.send_to(b"x", "10.0.0.2:9").unwrap();
+    await_packet(&far, 17); // the neighbour is known
+    let (polling, is_over) = (net.clone(), Arc::new(AtomicBool::new(false)));
+    let ends = is_over.clone();
+    let waiting = thread::spawn(move || {
+        waits.recv_from(&mut [0; 8]).unwrap();
+        let calling = Socket::new(&polling, Domain::V4, Kind::Stream).unwrap();
+        calling.connect("10.0.0.2:7".parse().unwrap()).unwrap_err();
+        while !ends.load(Relaxed) {
+            polling.poll();
+            thread::sleep(Duration::from_micros(200));
+        }
+    });
+    // The address was announced for the last time, as a rule (RFC 5227 §2.3): nothing else is to be done.
+    thread::sleep(Duration::from_millis(2_500));
+    await_quiet(&net);
+    sender.send_to(b"done", "10.0.0.1:9").unwrap();
+    (0..2).for_each(|_| await_packet(&far, 6));
+    is_over.store(true, Relaxed);
+    waiting.join().unwrap();
+}
+
+#[test]
+fn a_program_that_polls_has_its_timers_served() {
+    let polling = REGIMES.map(|regime| thread::spawn(move || polls_and_connects(regime)));
+    polling.into_iter().for_each(|one| one.join().unwrap());
 }
