@@ -526,6 +526,28 @@ fn nothing_is_left_over() {
     });
 }
 
+/// Counters that nothing counts are read as zeros that were counted.
+#[test]
+fn each_counter_is_counted() {
+    let (path, sources) = ("crates/netchan/src/counters.rs", sources());
+    let table = sources.iter().find(|source| source.path == path).unwrap();
+    let names: Vec<&str> = (table.text.lines())
+        .filter_map(|line| line.trim().split_once(" = \"").map(|(name, _)| name))
+        .collect();
+    assert!(names.len() > 100, "the scan found only {}", names.len());
+    let rest = sources
+        .iter()
+        .filter(|source| source.path.starts_with("crates/netchan/src/") && source.path != path);
+    let named: BTreeSet<&str> = rest
+        .filter(|source| !source.is_test)
+        .flat_map(|source| source.code.split("Counter::").skip(1))
+        .filter_map(|after| words(after).next())
+        .collect();
+    let dead = names.iter().filter(|name| !named.contains(**name));
+    let dead: Vec<String> = dead.map(|name| format!("{path}: {name}")).collect();
+    report("it is counted, or it goes", &dead);
+}
+
 #[test]
 fn a_test_that_is_switched_off_says_why() {
     let bare = concat!("#[ig", "nore]");

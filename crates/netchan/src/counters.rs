@@ -94,7 +94,7 @@ counters! {
     FastOpenOverflows = "tcp_fast_open_listen_overflow",
     /// How often clients stopped to send text in SYNs, because such connections got no answer (TCPFastOpenBlackhole).
     FastOpenBlackHoles = "tcp_fast_open_blackhole",
-    /// Segments sent again.
+    /// Segments sent again, SYNs and probes included (tcpRetransSegs, RFC 4022).
     Retransmits = "tcp_retransmits",
     /// RST segments sent.
     ResetsOut = "tcp_resets_out",

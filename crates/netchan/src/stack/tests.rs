@@ -203,7 +203,7 @@ fn timers_of_a_shard_run_while_the_background_poller_rests() {
         };
         // Its SYN is not answered, and sent again. A look at the connection would run the timers, too.
         let retransmits = || {
-            let is_resent = || net.stack().control.counters.read(Counter::TcpOut) > 1;
+            let is_resent = || net.stack().control.counters.read(Counter::Retransmits) > 0;
             assert!(
                 comes(is_resent),
                 "in the background first: {is_in_background_first}"

@@ -276,6 +276,12 @@ impl Connection {
         self.attempts
     }
 
+    /// Segments sent again so far, SYNs and probes included; wraps.
+    #[inline]
+    pub fn retransmits(&self) -> u32 {
+        self.cold.retransmits
+    }
+
     /// Whether the peer's window is closed and is asked for (the persist timer of RFC 9293 §3.8.6.1).
     pub const fn is_probing(&self) -> bool {
         self.probing

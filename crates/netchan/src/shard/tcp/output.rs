@@ -36,6 +36,7 @@ impl Shard {
             self.memory.limit_window(socket, are_scarce);
         }
         let (mut sent, burst) = (0, socket.connection.burst_max());
+        let retransmits = socket.connection.retransmits();
         while socket.connection.wants_output() {
             // The buffer first, and those that a burst may be cut into: what `output` has given must be sent.
             let Some(buffer) = self.slab.alloc() else {
@@ -72,6 +73,10 @@ impl Shard {
             };
         }
         socket.connection.set_burst(burst);
+        let again = socket.connection.retransmits().wrapping_sub(retransmits);
+        if again > 0 {
+            self.counters.add(self.number, Counter::Retransmits, again.into());
+        }
         self.timers.arm(number, socket.connection.deadline());
         let grew = socket.note_records(self.pool.memory_mut());
         // A connection in TIME-WAIT lives on as its record.
