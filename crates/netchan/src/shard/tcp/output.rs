@@ -75,7 +75,8 @@ impl Shard {
         socket.connection.set_burst(burst);
         let again = socket.connection.retransmits().wrapping_sub(retransmits);
         if again > 0 {
-            self.counters.add(self.number, Counter::Retransmits, again.into());
+            self.counters
+                .add(self.number, Counter::Retransmits, again.into());
         }
         self.timers.arm(number, socket.connection.deadline());
         let grew = socket.note_records(self.pool.memory_mut());
