@@ -76,6 +76,14 @@ impl Net {
         stack.end_batch();
         stack.turn_lanes_away()
     }
+    /// The same, whichever thread polls the links: what has come is with the sockets afterwards, unless another thread is at it just then.
+    pub fn look(&self) -> bool {
+        let stack = self.stack();
+        match stack.threaded && !stack.stepped {
+            true => stack.turn_all_lanes(),
+            false => stack.turn_all(),
+        }
+    }
     /// The calling thread has found `ready` sockets ready, and serves them before it waits again. What it sends to them may be held meanwhile, so that the link
     /// takes it in one call: until as many sends were made, or 16, or it waits ([`Waiter`](crate::socket::Waiter)) or calls [`Self::poll`]; for
     /// [`Builder::background`] at most. Where threads that wait poll the links; elsewhere without effect.

@@ -56,6 +56,7 @@ pub use self::{
     send_queue::SendLease,
     signed::{AoSettings, Auth, Keys, Network},
     tcp::{Connect, Movable, TcpOptions, TcpSocket, Watermarks},
+    time_wait::Closed,
     udp::{Destination, Echo, RouteCache, Stamped, Together, UdpSocket},
 };
 use self::{
@@ -129,6 +130,8 @@ pub struct Shard {
     tcp: Table<TcpSocket>,
     /// The connection whose segment came last: where the next one is looked for first.
     recent: u32,
+    /// Counts those that became readable, no slower than time passes: of several shards they can be compared.
+    arrivals: u32,
     time_waits: TimeWaits,
     listeners: Table<Listener>,
     udp: Table<UdpSocket>,
@@ -286,6 +289,7 @@ impl Shard {
             flows: HashTable::with_capacity(room.connections.min(limits::FLOWS_AT_FIRST)),
             tcp: Table::with_capacity(room.connections),
             recent: 0,
+            arrivals: 0,
             time_waits: TimeWaits::new(room.connections),
             listeners: Table::with_capacity(limits::LISTENERS_PER_SHARD),
             udp: Table::with_capacity(limits::UDP_SOCKETS_PER_SHARD),

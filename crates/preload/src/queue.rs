@@ -49,6 +49,8 @@ struct Queue<I> {
     ready: VecDeque<Arc<I>>,
     /// Threads that wait for it to fill.
     sleepers: Vec<Waker>,
+    /// Counts the waits that take from it; wraps.
+    waits: u32,
 }
 
 impl<I> Shared<I> {
@@ -60,6 +62,7 @@ impl<I> Shared<I> {
             queue: Mutex::new(Queue {
                 ready: VecDeque::new(),
                 sleepers: Vec::new(),
+                waits: 0,
             }),
             kernel_members: AtomicUsize::new(0),
             is_used: AtomicBool::new(false),
@@ -96,6 +99,13 @@ impl<I> Shared<I> {
     /// How many are in it.
     pub fn len(&self) -> usize {
         self.queue.lock().ready.len()
+    }
+
+    /// The same, for a wait that takes from it, and the wait's number.
+    pub fn begin(&self) -> (usize, u32) {
+        let mut queue = self.queue.lock();
+        queue.waits = queue.waits.wrapping_add(1);
+        (queue.ready.len(), queue.waits)
     }
 
     /// The next that may have something to say.

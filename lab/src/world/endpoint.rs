@@ -325,7 +325,7 @@ impl Endpoint {
         match verdict {
             Some(TimeWaitVerdict::Acknowledge(answer)) => return out.push(bare(answer)),
             Some(TimeWaitVerdict::Drop) => return,
-            Some(TimeWaitVerdict::Reuse { .. }) | None => {}
+            Some(TimeWaitVerdict::Reuse { .. } | TimeWaitVerdict::Refuse) | None => {}
         }
         let listens = !self.began && self.shape.opens_at.is_none();
         if listens && listen(header, len) == Listen::Open {

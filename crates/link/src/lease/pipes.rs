@@ -25,6 +25,9 @@ use percore::{
 
 use super::{Holding, Transport};
 
+/// Posts that are told one by one; of more, each connection is looked at.
+const POSTS_MAX: u32 = 16;
+
 /// The bit of the edge's notice that holds short cuts back; the rest counts the news.
 pub(super) const HELD: u32 = 1;
 
@@ -158,7 +161,7 @@ impl PipeTable {
         self.is_watched.store(is_watched, Relaxed); // the peers are told by words of their own
         for peer in self.peers.lock().iter() {
             peer.pipes.hold(is_watched);
-            peer.tell();
+            peer.tell(None);
         }
         if !is_watched {
             self.changed();
@@ -223,6 +226,8 @@ struct Streams {
     offers: Vec<(u32, u32, Stream)>,
     /// The peer's count of offers at the last look.
     seen: u32,
+    /// One has begun since: a post about it may have been told before it was among these.
+    has_new: bool,
 }
 
 /// A stream with pipes, and what of it was seen at the last look.
@@ -252,10 +257,10 @@ impl PipePeer {
         self.streams.lock().ports = ports;
     }
 
-    /// Has the peer look.
+    /// Has the peer look at a slot; `None`: at all.
     #[inline]
-    fn tell(&self) {
-        self.pipes.post();
+    fn tell(&self, slot: Option<u32>) {
+        self.pipes.post(slot);
         self.bell.ring();
     }
 
@@ -276,12 +281,15 @@ impl PipePeer {
     fn begin(self: &Arc<Self>, stream: Stream, end: End) -> Pipe {
         let slot = end.slot();
         // All that the peer has done with it is news.
-        self.streams.lock().all.push(Piped {
+        let mut streams = self.streams.lock();
+        streams.all.push(Piped {
             slot,
             stream,
             seen: Look::default(),
         });
-        self.tell();
+        streams.has_new = true;
+        drop(streams);
+        self.tell(None); // offers, too, are looked for then
         let listed = Listed {
             peer: self.clone(),
             slot,
@@ -295,15 +303,31 @@ impl PipePeer {
         self.pipes.posts()
     }
 
-    /// Names each connection for which the peer has something new, by its ends.
+    /// Names each connection for which the peer has something new, by its ends: those that its posts from `since` to `until` were about, in the order of these.
+    /// What one writes to several connections is heard of in that order, as from a kernel's loopback.
     #[cold]
-    pub(super) fn look(&self, mut tell: impl FnMut((SocketAddr, SocketAddr))) {
+    pub(super) fn look(
+        &self,
+        (since, until): (u32, u32),
+        mut tell: impl FnMut((SocketAddr, SocketAddr)),
+    ) {
         let mut streams = self.streams.lock();
-        for piped in &mut streams.all {
+        let mut look = |piped: &mut Piped| {
             if let Some(now) = self.pipes.look(piped.slot, &piped.seen) {
                 piped.seen = now;
                 tell((piped.stream.local, piped.stream.remote));
             }
+        };
+        let posts = until.wrapping_sub(since);
+        let mut is_told = posts <= POSTS_MAX;
+        for n in 1..=posts.min(POSTS_MAX) {
+            let slot = self.pipes.posted(since.wrapping_add(n));
+            is_told &= slot.is_some();
+            let mut all = streams.all.iter_mut();
+            all.find(|piped| Some(piped.slot) == slot).map(&mut look);
+        }
+        if std::mem::take(&mut streams.has_new) || !is_told {
+            streams.all.iter_mut().for_each(look);
         }
         let offers = self.pipes.offers();
         if streams.seen == offers {
@@ -339,14 +363,14 @@ impl Pipe {
     /// Tells the peer that something was done, and wakes it if it sleeps.
     #[inline]
     pub fn tell(&self) {
-        self.listed.peer.tell();
+        self.listed.peer.tell(Some(self.listed.slot));
     }
 
     /// Lets go of it, and tells the peer.
     pub fn close(self) {
-        let peer = self.listed.peer.clone();
+        let (peer, slot) = (self.listed.peer.clone(), self.listed.slot);
         drop(self);
-        peer.tell();
+        peer.tell(Some(slot));
     }
 
     /// Whether the peer asks for packets.

@@ -14,6 +14,13 @@ impl Reuse {
     const PORT: u8 = 2;
     /// Beside [`Kept::RESETS`].
     const V6_ONLY: u8 = 8;
+    /// Of no socket of this stack: it stands against no bind.
+    const ELSEWHERE: u8 = 16;
+
+    /// Of a connection that was another process's, whose port this stack may lend at once.
+    pub const fn of_another_process() -> Self {
+        Self(Self::ELSEWHERE)
+    }
 
     /// Of a socket.
     pub const fn new(address: bool, port: bool, v6_only: bool) -> Self {
@@ -22,7 +29,7 @@ impl Reuse {
 
     /// Whether a bind that says this, too, may share the port with it.
     const fn shares_with(self, other: Self) -> bool {
-        self.0 & other.0 & (Self::ADDRESS | Self::PORT) != 0
+        self.0 & other.0 & (Self::ADDRESS | Self::PORT) != 0 || self.0 & Self::ELSEWHERE != 0
     }
 
     const fn is_v6_only(self) -> bool {

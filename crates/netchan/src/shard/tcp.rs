@@ -90,6 +90,8 @@ pub struct TcpSocket {
     pub(super) hops: u8,
     /// Its peer's number among those that share memory.
     pub(super) peer: u16,
+    /// The shard's count of arrivals when it became readable; 0: it was not since its reader took all.
+    pub(super) readable_since: u32,
     /// What it holds, as booked with its peer.
     noted: u32,
     /// Of that, what the records of what it sent take.

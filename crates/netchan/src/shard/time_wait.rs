@@ -3,12 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 
 use proto::{
-    tcp::{AoIsns, TimeWait},
+    tcp::{AoIsns, State, TimeWait},
     time::Instant,
+    wire::tcp::Header,
 };
 
 use super::{Auth, Reuse, Shard, table::Table, widen};
-use crate::{flow::FlowKey, limits};
+use crate::{driver::steer::short, flow::FlowKey, limits};
 
 /// Marks the number of a TIME-WAIT record among flows.
 const MARK: u32 = 1 << 31;
@@ -63,6 +64,25 @@ impl Waiting {
             serial: 0,
         }
     }
+
+    /// What it is, for `netchan show`.
+    pub const fn state(&self) -> State {
+        match self.record.awaits_end() {
+            true => State::FinWait2,
+            false => State::TimeWait,
+        }
+    }
+}
+
+/// A connection of another process, which has closed it in order and has ended: its peer is answered by this stack from now on, as by a kernel.
+#[derive(Debug)]
+pub struct Closed {
+    /// Its flow.
+    pub key: FlowKey,
+    /// The last segment that it sent, as it would send it now, with the sequence number behind its end.
+    pub last: Header,
+    /// When that was.
+    pub at: Instant,
 }
 
 /// All of a shard. They expire in the order in which they came, but for those that a repeated FIN made young again.
@@ -112,6 +132,22 @@ impl TimeWaits {
     pub const fn next(&self) -> Instant {
         self.next
     }
+    fn is_full(&self) -> bool {
+        let most = self.table.capacity();
+        self.table.len() == most || self.order.len() == 2 * most
+    }
+    /// Adds a record, as the youngest; `None` without a place.
+    fn insert(&mut self, mut waiting: Waiting) -> Option<u32> {
+        self.serial = self.serial.wrapping_add(1);
+        let serial = self.serial;
+        waiting.serial = serial;
+        let number = self.table.insert(waiting).ok()?;
+        self.order.push_back((number, serial));
+        if self.order.len() == 1 {
+            self.look_at_first();
+        }
+        Some(number)
+    }
     /// The first of the order is another one: one that is gone already is due at once.
     fn look_at_first(&mut self) {
         self.next = match self.order.front() {
@@ -133,11 +169,8 @@ impl TimeWaits {
 impl Shard {
     /// Keeps a record, to which the flow of `connection` leads from now on. When there are too many the oldest gives way (its ports
     /// may then come back early).
-    pub(super) fn insert_time_wait(&mut self, mut waiting: Waiting, connection: u32) {
-        let full = |t: &TimeWaits| {
-            t.table.len() == t.table.capacity() || t.order.len() == 2 * t.table.capacity()
-        };
-        while full(&self.time_waits) {
+    pub(super) fn insert_time_wait(&mut self, waiting: Waiting, connection: u32) {
+        while self.time_waits.is_full() {
             let Some((number, serial)) = self.time_waits.order.pop_front() else {
                 break;
             };
@@ -146,10 +179,7 @@ impl Shard {
             }
         }
         let (hash, key) = (waiting.hash, waiting.key);
-        self.time_waits.serial = self.time_waits.serial.wrapping_add(1);
-        let serial = self.time_waits.serial;
-        waiting.serial = serial;
-        let Ok(number) = self.time_waits.table.insert(waiting) else {
+        let Some(number) = self.time_waits.insert(waiting) else {
             self.ports.give_back(key.local_port);
             self.remove_flow(hash, connection);
             return self.flow_ends(hash, &key);
@@ -160,15 +190,29 @@ impl Shard {
             let auth = (auth.clone(), socket.connection.ao_isns());
             self.time_waits.auths.insert(number, auth);
         }
-        self.time_waits.order.push_back((number, serial));
-        if self.time_waits.order.len() == 1 {
-            self.time_waits.look_at_first();
-        }
         if let Some(entry) = self
             .flows
             .find_mut(widen(hash), |&other| other == connection)
         {
             *entry = marked(number);
+        }
+    }
+
+    /// Keeps a record of another process's connection, unless there are too many: none of this stack's own gives way to it.
+    pub fn take_over(&mut self, closed: &Closed, interface: u8, now: Instant) {
+        let Closed { key, last, at } = closed;
+        let hash = short(self.host.flow_hash.hash(key));
+        let time_wait = self.defaults.config.time_wait;
+        let is_old = now.since(*at) >= time_wait;
+        if is_old || self.time_waits.is_full() || self.find(hash, key).is_some() {
+            return;
+        }
+        let record = TimeWait::taken_over(last, time_wait, now);
+        let reuse = Reuse::of_another_process();
+        let waiting = Waiting::new(*key, hash, record, interface, reuse);
+        if let Some(number) = self.time_waits.insert(waiting) {
+            self.ports.take(key.local_port);
+            self.insert_flow(hash, marked(number));
         }
     }
 

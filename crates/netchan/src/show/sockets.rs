@@ -52,7 +52,7 @@ enum Seen {
         queued: usize,
         info: Info,
     },
-    TimeWait(FlowKey),
+    TimeWait(FlowKey, State),
     Datagrams {
         protocol: &'static str,
         local: SocketAddr,
@@ -80,7 +80,7 @@ fn of_shard(shard: &Shard, now: Instant) -> Vec<Seen> {
         queued: c.queued_bytes(),
         info: c.connection.info_at(now),
     });
-    let time_waits = shard.time_waits().map(|w| Seen::TimeWait(w.key));
+    let time_waits = shard.time_waits().map(|w| Seen::TimeWait(w.key, w.state()));
     let datagrams = shard.udp_sockets().map(|(_, u)| Seen::Datagrams {
         protocol: u.protocol_name(),
         local: u.local,
@@ -115,8 +115,8 @@ impl Seen {
                 row["send_bytes"] = json!(queued);
                 row
             }
-            Self::TimeWait(key) => json!({
-                "protocol": "tcp", "shard": number, "state": name(State::TimeWait),
+            Self::TimeWait(key, state) => json!({
+                "protocol": "tcp", "shard": number, "state": name(*state),
                 "local": SocketAddr::new(key.local, key.local_port).to_string(),
                 "remote": SocketAddr::new(key.remote, key.remote_port).to_string(),
             }),

@@ -29,6 +29,19 @@ impl Socket {
         }
     }
 
+    /// The same, and since when it is readable: of two sockets of a stack that which became so first has the lower number, as numbers that wrap are compared
+    /// (`one.wrapping_sub(other).cast_signed() < 0`). `Some(0)`: since a moment ago, and others may be since before that, of which their wakers hear with the
+    /// next [`Net::look`](crate::Net::look). `None`: it is no connection.
+    pub fn ready_since(&self) -> (Readiness, Option<u32>) {
+        match self.role() {
+            Some(Role::Stream(stream)) => {
+                let (ready, since) = stream.ready_since(self.stack());
+                (ready, Some(since))
+            }
+            _ => (self.readiness(), None),
+        }
+    }
+
     /// As Linux says of a stream that is not connected, and of a datagram socket that is not bound.
     fn idle_readiness(&self) -> Readiness {
         let mut ready = Readiness::WRITABLE;

@@ -490,6 +490,12 @@ impl Stream {
         })
     }
 
+    pub fn ready_since(&self, stack: &Stack) -> (Readiness, u32) {
+        self.call(stack, Before::Links, |shard, number, _| {
+            shard.tcp_ready_since(number)
+        })
+    }
+
     pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) -> bool {
         self.hold(stack, |shard, number| {
             shard.tcp_register(number, interest, waker)

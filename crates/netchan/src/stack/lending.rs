@@ -12,10 +12,12 @@ use proto::membership::Filter;
 use super::{Stack, tx};
 use crate::{
     channel::{LeaseCore, LeaseFiles, PacketProtocol, lease},
+    driver::steer::spread,
     errno::error,
     flow::FlowKey,
     limits,
     link::lease::{Binding, PortRange, Reuse, Transport},
+    shard::Closed,
 };
 
 impl Stack {
@@ -65,6 +67,7 @@ impl Stack {
         let Some(&queue) = self.driver.links[link].first() else {
             return;
         };
+        self.take_closed(link, queue, lease.number);
         self.with_receive(queue, |receive| {
             let leases = &mut receive.steer.leases;
             if let Some(all) = leases {
@@ -74,6 +77,24 @@ impl Stack {
                 }
             }
         });
+    }
+
+    /// The peers of the connections that a lease has closed in order are answered by the lender's own shards from now on (RFC 9293 §3.6).
+    fn take_closed(&self, link: usize, queue: usize, lease: u64) {
+        let now = self.clock.now();
+        let closed = self.with_interface(queue, |interface| interface.closed_of(lease, now));
+        let interface = u8::try_from(link).unwrap_or(u8::MAX);
+        let (hash, shards) = (&self.control.host.flow_hash, self.sockets.cells.len());
+        for number in 0..shards {
+            let its = |closed: &&Closed| spread(hash.hash(&closed.key), shards) == number;
+            let all: Vec<_> = closed.iter().filter(its).collect();
+            for part in all.chunks(limits::LEASE_LOOK) {
+                self.with_shard(number, |shard, now| {
+                    part.iter()
+                        .for_each(|closed| shard.take_over(closed, interface, now));
+                });
+            }
+        }
     }
 
     /// Ends a lease: what the application has comes back, and its packets are no more. The peers of its connections hear of it.

@@ -26,6 +26,7 @@ use proto::time::Instant;
 
 use super::{
     Stack,
+    driver_side::Lane,
     sleep::{asleep, timeout},
     tx, watch,
 };
@@ -281,15 +282,24 @@ impl Stack {
     /// Turns the lanes whose leaders are away, and what is due. True if a link had work. The links' threads rest as long as a program calls this often enough:
     /// timers are its work, too.
     pub fn turn_lanes_away(&self) -> bool {
+        self.turn_lanes(|lane| lane.leader.is_away())
+    }
+
+    /// The same of all lanes but those at which another thread is just then.
+    pub fn turn_all_lanes(&self) -> bool {
+        self.turn_lanes(|_| true)
+    }
+
+    fn turn_lanes(&self, its: impl Fn(&Lane) -> bool) -> bool {
         let now = self.clock.now();
-        let (mut is_any_away, mut work) = (false, false);
+        let (mut is_any, mut work) = (false, false);
         for (shard, lane) in self.driver.lanes.iter().enumerate() {
-            if lane.leader.is_away() {
-                is_any_away = true;
+            if its(lane) {
+                is_any = true;
                 work |= self.turn_led(shard, now);
             }
         }
-        if !is_any_away {
+        if !is_any {
             return false;
         }
         if self.layout.handoff == Handoff::Call {

@@ -36,8 +36,14 @@ const STATE: usize = 0;
 const FLAGS: usize = 4;
 const START: usize = 8;
 const LABEL_AT: usize = 16;
-/// In the line of [`POSTS`], behind the count of all: that of offers.
+/// In the line of [`POSTS`], behind the count of all: that of offers, and what the last [`LOG`] posts were about, a word each.
 const OFFERS: usize = 4;
+const LOG_AT: usize = LINE / 2;
+const LOG: u32 = 16;
+/// Such a word: the post's number but for its first bits, and in the last bits the slot.
+const SLOT_BITS: u32 = 11;
+/// In the place of a slot: several, or something else.
+const NO_SLOT: u32 = (1 << SLOT_BITS) - 1;
 
 /// The side has begun to send, from [`START`] on.
 const BEGUN: u32 = 1;
@@ -113,6 +119,16 @@ impl PipesLayout {
         // At most 8 GiB: it does not overflow.
         whole_pages(self.ring_at(self.slots, Which::Maker)).unwrap_or(usize::MAX)
     }
+}
+
+/// Where the word of a post lies in its side's line.
+const fn log_at(number: u32) -> usize {
+    LOG_AT + size_of::<u32>() * (number % LOG) as usize // widening: u32 to usize
+}
+
+/// The word of a post.
+const fn logged(number: u32, slot: u32) -> u32 {
+    number << SLOT_BITS | slot
 }
 
 const fn place(side: Which) -> usize {
@@ -223,11 +239,27 @@ impl Pipes {
         unsafe { self.at(at).cast().as_ref() }
     }
 
-    /// Says that there is something for the other side. Its doorbell is to be rung after this.
+    /// Says that there is something for the other side in `slot`; `None`: anywhere. Its doorbell is to be rung after this.
     #[inline]
-    pub fn post(&self) {
+    pub fn post(&self, slot: Option<u32>) {
+        let line = POSTS + place(self.side) * LINE;
         // Release pairs with Acquire in `posts`: a side that sees the count sees what it is about. Several threads of this process may count.
-        (self.word(POSTS + place(self.side) * LINE)).fetch_add(1, Ordering::Release);
+        let number = self
+            .word(line)
+            .fetch_add(1, Ordering::Release)
+            .wrapping_add(1);
+        // Relaxed: with the next count of this thread's it is seen. Before that, the other side looks everywhere.
+        let word = self.word(line + log_at(number));
+        word.store(logged(number, slot.unwrap_or(NO_SLOT)), Ordering::Relaxed);
+    }
+
+    /// Which slot the other side's post with this number was about. `None`: it cannot be told (any more), or was not about one alone.
+    #[inline]
+    pub fn posted(&self, number: u32) -> Option<u32> {
+        let line = POSTS + place(other(self.side)) * LINE;
+        let word = self.word(line + log_at(number)).load(Ordering::Relaxed);
+        let slot = word & NO_SLOT;
+        (word == logged(number, slot) && slot < self.layout.slots).then_some(slot)
     }
 
     /// How often the other side has said so; wraps.

@@ -29,7 +29,7 @@ fn stream(one: &Arc<Pipes>, other: &Arc<Pipes>, n: u8) -> (End, End) {
 fn send(end: &mut End, text: &[u8]) -> usize {
     let n = end.write(text);
     end.publish();
-    end.pipes().post();
+    end.pipes().post(Some(end.slot()));
     n
 }
 

@@ -1,18 +1,108 @@
 //! One wait at an instance: what netchan's queue and the kernel's side have to tell, and the sleep in between.
 
 use std::{
+    cell::Cell,
+    cmp::Reverse,
     io,
-    sync::atomic::Ordering::{Relaxed, SeqCst},
+    sync::{
+        Arc,
+        atomic::Ordering::{Relaxed, SeqCst},
+    },
     time::Duration,
 };
 
 use libc::{epoll_event, pollfd};
+use netchan::Net;
 
 use crate::{
     errno::fail,
+    process,
     state::watch::{Interest, Shared},
     wait::{self, Deadline, with_waiter},
 };
+
+/// A socket that has something to report.
+struct Found {
+    since: u32,
+    event: (u32, u64),
+}
+
+/// What a wait reports, in the order in which it became readable.
+struct Order {
+    all: Vec<Found>,
+    /// The wait's.
+    number: u32,
+    /// Those of them that lie in the queue again.
+    queued_again: usize,
+    /// One has text of which nothing was told yet: others may have had some before.
+    is_untold: bool,
+    is_sorted: bool,
+}
+
+const IN: u32 = libc::EPOLLIN.cast_unsigned();
+
+thread_local! {
+    /// It keeps its capacity from wait to wait.
+    static FOUND: Cell<Vec<Found>> = const { Cell::new(Vec::new()) };
+}
+
+/// Whether one that became readable at `one` is behind one of `other`; one of which that is not known is behind all.
+const fn is_behind(one: u32, other: u32) -> bool {
+    other != 0 && (one == 0 || one.wrapping_sub(other).cast_signed() > 0)
+}
+
+impl Order {
+    fn of(number: u32) -> Self {
+        let mut order = Self {
+            all: FOUND.try_with(Cell::take).unwrap_or_default(),
+            number,
+            queued_again: 0,
+            is_untold: false,
+            is_sorted: true,
+        };
+        order.restart(number);
+        order
+    }
+
+    /// Forgets what was found.
+    fn restart(&mut self, number: u32) {
+        self.all.clear();
+        (self.number, self.queued_again) = (number, 0);
+        (self.is_untold, self.is_sorted) = (false, true);
+    }
+
+    fn add(&mut self, interest: &Arc<Interest>, event: (u32, u64), since: Option<u32>) {
+        self.is_untold |= since == Some(0) && event.0 & IN != 0;
+        let since = since.unwrap_or(0);
+        let last = self.all.last();
+        self.is_sorted &= !last.is_some_and(|last| is_behind(last.since, since));
+        self.queued_again += usize::from(interest.queued.load(Relaxed)); // a hint
+        interest.told_by.store(self.number, Relaxed); // another wait that meets it meanwhile may report it once more, as always
+        self.all.push(Found { since, event });
+    }
+
+    fn sorted(&mut self) -> &[Found] {
+        if !self.is_sorted {
+            // Two that are minutes apart may be taken for each other: the one or the other order will do.
+            let known = self.all.iter().map(|found| found.since);
+            let known = known.filter(|&since| since != 0);
+            let newest = known.reduce(|one, other| if is_behind(one, other) { one } else { other });
+            let age = |since: u32| match since {
+                0 => 0,
+                since => newest.unwrap_or(0).wrapping_sub(since),
+            };
+            self.all.sort_by_key(|found| Reverse(age(found.since)));
+        }
+        &self.all
+    }
+}
+
+impl Drop for Order {
+    fn drop(&mut self) {
+        let all = std::mem::take(&mut self.all);
+        let _ = FOUND.try_with(|found| found.set(all));
+    }
+}
 
 impl Shared {
     /// Leaves in the queue what has something to say: for a look from outside, which sees only whether it is empty.
@@ -27,26 +117,50 @@ impl Shared {
         }
     }
 
-    /// Moves at most `max` events of netchan's sockets to `out`.
+    /// Moves at most `max` events of netchan's sockets to `out`, in the order in which they became readable: what is queued from the last time, and has new text
+    /// meanwhile, would be ahead of others that had some before it.
     ///
     /// # Safety
     /// `out` must be writable for `max` entries.
     unsafe fn drain(&self, out: *mut epoll_event, max: usize) -> usize {
-        let mut found = 0;
-        let rounds = self.len(); // each once: a level-triggered one queues itself again
+        let (rounds, number) = self.begin();
+        let mut order = Order::of(number);
+        self.look(rounds, max, &mut order); // each once: a level-triggered one queues itself again
+        if order.is_untold {
+            process::running().map(Net::look);
+            if order.queued_again == order.all.len() {
+                // All of them are still there, and it is known now which was first.
+                let (rounds, number) = self.begin();
+                order.restart(number);
+                self.look(rounds, max, &mut order);
+            }
+        }
+        if self.len() > order.queued_again {
+            // What came with the first look was there before what that found, perhaps.
+            self.look(self.len(), max, &mut order);
+        }
+        let found = order.sorted();
+        for (n, found) in found.iter().enumerate() {
+            let (events, data) = found.event;
+            // SAFETY: there are at most `max`.
+            unsafe { (out.wrapping_add(n)).write_unaligned(epoll_event { events, u64: data }) };
+        }
+        found.len()
+    }
+
+    /// Looks at the first `rounds` that are queued, until `max` are found, and at none that is found already.
+    fn look(&self, rounds: usize, max: usize, order: &mut Order) {
         for _ in 0..rounds {
-            if found == max {
+            if order.all.len() >= max {
                 break;
             }
             let Some(interest) = self.pop() else { break };
-            if let Some((events, data)) = Interest::collect(&interest) {
-                let place = out.wrapping_add(found);
-                // SAFETY: found < max.
-                unsafe { place.write_unaligned(epoll_event { events, u64: data }) };
-                found += 1;
+            if interest.told_by.load(Relaxed) == order.number {
+                self.push(interest);
+            } else if let Some((event, since)) = Interest::collect(&interest) {
+                order.add(&interest, event, since);
             }
         }
-        found
     }
 
     /// Everything there is at this moment. Where `sleep_follows` and there is nothing of netchan's, the kernel's side is left to the sleep, which

@@ -5,7 +5,7 @@ use std::{
     sync::{
         Arc, Weak,
         atomic::{
-            AtomicBool, AtomicU16,
+            AtomicBool, AtomicU16, AtomicU32,
             Ordering::{Relaxed, SeqCst},
         },
     },
@@ -37,6 +37,8 @@ pub struct Interest {
     spent: AtomicU16,
     /// Something has happened since the last look.
     woken: AtomicBool,
+    /// The wait that reported it last.
+    pub told_by: AtomicU32,
 }
 
 pub struct Settings {
@@ -127,8 +129,8 @@ impl Interest {
         }
     }
 
-    /// Looks at the socket: the event to report, if there is one. Arms what is not ready.
-    pub fn collect(this: &Arc<Self>) -> Option<(u32, u64)> {
+    /// Looks at the socket: the event to report, if there is one, and since when it is readable ([`Socket::ready_since`]). Arms what is not ready.
+    pub fn collect(this: &Arc<Self>) -> Option<((u32, u64), Option<u32>)> {
         this.queued.store(false, SeqCst); // before the look: a wake after it queues again
         let mut settings = this.settings.lock();
         if !settings.armed || settings.by_kernel {
@@ -136,7 +138,8 @@ impl Interest {
         }
         let target = settings.target.clone()?;
         let socket = target.socket.get()?;
-        let ready = Readiness(socket.readiness().0 & settings.wanted().0);
+        let (ready, since) = socket.ready_since();
+        let ready = Readiness(ready.0 & settings.wanted().0);
         let event = if settings.is_edge() {
             this.collect_edge(&settings, &target, ready)
         } else if ready == Readiness::NONE {
@@ -151,7 +154,7 @@ impl Interest {
         if event.is_some() && settings.events & ONE_SHOT != 0 {
             settings.armed = false;
         }
-        event
+        event.map(|event| (event, since))
     }
 
     /// As `collect`, for EPOLLET: something to report if any of `ready` is not spent, or, as Linux has it, if anything has happened
@@ -294,6 +297,7 @@ impl Interest {
             queued: AtomicBool::new(false),
             spent: AtomicU16::new(0),
             woken: AtomicBool::new(false),
+            told_by: AtomicU32::new(0),
         })
     }
 

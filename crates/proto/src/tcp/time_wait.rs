@@ -3,7 +3,7 @@
 use super::connection::Connection;
 use super::variables::from_millis;
 use super::variables::timestamp_clock;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Flags, Header, Options, SeqNum, Timestamps};
 
 /// A connection in TIME-WAIT.
@@ -20,6 +20,8 @@ pub struct TimeWait {
     /// Rate limit of answers: the next one not before, by the low half of a clock in milliseconds.
     answer_after_ms: u32,
     linger_ms: u32,
+    /// The peer's FIN is yet to come: it is as FIN-WAIT-2 until then.
+    awaits_end: bool,
     expires: Instant,
 }
 
@@ -30,6 +32,8 @@ pub enum TimeWaitVerdict {
     Drop,
     /// Send this acknowledgment.
     Acknowledge(Header),
+    /// Text that no application reads any more: forget the record, and answer with a reset.
+    Refuse,
     /// A SYN of a new connection: forget the record and let LISTEN have the segment. The new
     /// connection's initial sequence number must be at least the one given (RFC 9293 MAY-2).
     Reuse {
@@ -59,8 +63,37 @@ impl TimeWait {
             ts_offset: connection.ts_offset,
             answer_after_ms: timestamp_clock(now),
             linger_ms,
+            awaits_end: false,
             expires: now + from_millis(linger_ms),
         }
+    }
+
+    /// The record of a connection that another TCP of this host has closed, and whose peer has acknowledged that. `last`: the last segment that it sent, as it would
+    /// send it now, with the sequence number behind its end. Whether the peer has ended its direction, too, is not known: until its FIN comes, the record is as
+    /// FIN-WAIT-2.
+    pub fn taken_over(last: &Header, time_wait: Duration, now: Instant) -> Self {
+        let linger_ms = u32::try_from(time_wait.as_millis()).unwrap_or(u32::MAX);
+        let clock = timestamp_clock(now);
+        let timestamps = last.options.timestamps;
+        Self {
+            local_port: last.source_port,
+            remote_port: last.destination_port,
+            snd_nxt: last.seq,
+            rcv_nxt: last.ack,
+            window: last.window,
+            timestamps: timestamps.is_some(),
+            ts_recent: timestamps.map_or(0, |ts| ts.echo),
+            ts_offset: timestamps.map_or(0, |ts| ts.value.wrapping_sub(clock)),
+            answer_after_ms: clock,
+            linger_ms,
+            awaits_end: true,
+            expires: now + from_millis(linger_ms),
+        }
+    }
+
+    /// Whether the peer's FIN may be yet to come.
+    pub const fn awaits_end(&self) -> bool {
+        self.awaits_end
     }
 
     /// When the record may be forgotten.
@@ -76,7 +109,7 @@ impl TimeWait {
 
     /// Takes a segment for the old connection's addresses and ports.
     ///
-    /// A RST is ignored (RFC 1337 §3); a SYN that must be newer, by its sequence number or its
+    /// A RST is ignored (RFC 1337 §3); text before the peer's FIN is refused (RFC 9293 §3.6.1); a SYN that must be newer, by its sequence number or its
     /// timestamp, opens anew (RFC 9293 MAY-2, SHLD-4; RFC 6191); a FIN again restarts the wait.
     pub fn input(&mut self, header: &Header, payload_len: u32, now: Instant) -> TimeWaitVerdict {
         if header.flags.contains(Flags::RST) {
@@ -90,11 +123,21 @@ impl TimeWait {
             }
             return self.answer(now);
         }
-        let last = header.flags.contains(Flags::FIN | Flags::ACK)
-            && header.seq + payload_len + 1 == self.rcv_nxt
+        let ends = header.flags.contains(Flags::FIN | Flags::ACK)
             && header.ack == self.snd_nxt
             && self.is_timely(header);
-        if last {
+        if self.awaits_end {
+            if header.seq + payload_len > self.rcv_nxt && payload_len > 0 {
+                return TimeWaitVerdict::Refuse;
+            }
+            if ends && header.seq + payload_len == self.rcv_nxt {
+                self.rcv_nxt = self.rcv_nxt + 1;
+                self.ts_recent = header.options.timestamps.map_or(0, |ts| ts.value);
+                self.awaits_end = false;
+            }
+        }
+        if ends && header.seq + payload_len + 1 == self.rcv_nxt {
+            self.awaits_end = false;
             self.expires = now + from_millis(self.linger_ms);
             return TimeWaitVerdict::Acknowledge(self.acknowledgment(now));
         }

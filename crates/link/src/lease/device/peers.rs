@@ -375,6 +375,8 @@ impl Incoming {
         let Some(peer) = self.all.get_mut(place) else {
             return Came::default();
         };
+        // What came ahead of a post is given ahead of it.
+        let posts = peer.pipes.posts();
         // First what came, then the news: of a port that the peer has used, the lender has told before.
         let taken = peer.inlet.look(max);
         if taken > 0 && self.has_news() {
@@ -390,10 +392,10 @@ impl Incoming {
             return Came::default();
         };
         // One look at a time: so no more wait than there are pipes and offers.
-        let posts = peer.pipes.posts();
-        if posts != peer.posts && self.beside.is_empty() {
-            peer.posts = posts;
-            peer.pipes.look(|flow| self.beside.push_back(flow));
+        if posts != peer.posts && self.beside.is_empty() && taken < max {
+            let before = std::mem::replace(&mut peer.posts, posts);
+            peer.pipes
+                .look((before, posts), |flow| self.beside.push_back(flow));
         }
         let PeerIn { inlet, guard, .. } = peer;
         let came = inlet.give(taken, |slab, descriptor| {
@@ -427,7 +429,8 @@ impl Incoming {
         if taken == 0 || *left == 0 {
             let gone = self.all.swap_remove(place);
             // What it has left in them is read, ahead of its end.
-            gone.pipes.look(|flow| self.beside.push_back(flow));
+            let posts = (gone.posts, gone.pipes.posts());
+            gone.pipes.look(posts, |flow| self.beside.push_back(flow));
             self.orphans.extend(gone.guard.flows);
             self.in_vain.extend(gone.guard.closed);
         }

@@ -27,6 +27,7 @@ use crate::{
         lease::{Binding, PortRange, covers},
     },
     packet::Packet,
+    shard::Closed,
     tap::Begins,
 };
 
@@ -242,6 +243,18 @@ impl Interface {
         self.leases.arm() || self.room() == 0
     }
 
+    /// Connections that a lease has closed in order, as far as its packets tell: where some go past us, those to other hosts only.
+    pub fn closed_of(&mut self, lease: u64, now: Instant) -> Vec<Closed> {
+        let Some(leased) = self.leases.of(lease) else {
+            return Vec::new();
+        };
+        let goes_past_us = leased.source.core().pairs.read() > 0;
+        let net = &self.host.net;
+        let all = leased.flows.closed(now);
+        all.filter(|closed| !goes_past_us || !net.is_local(closed.key.remote))
+            .collect()
+    }
+
     /// A lease has ended. The peers of its connections hear of it.
     pub fn end_lease(&mut self, lease: u64, now: Instant) {
         let Some(Leased { source, flows, .. }) = self.leases.remove(lease) else {
@@ -312,7 +325,7 @@ impl Interface {
             core.refused.add(1);
             return self.count_lost(Counter::DropCheck, &packet, Begins::Own);
         };
-        leased.flows.note(&packet);
+        leased.flows.note(&packet, now);
         core.packets_out.add(1);
         self.count(Counter::LeaseOut);
         if !self.screen(&mut packet, now) {

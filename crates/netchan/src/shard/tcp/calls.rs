@@ -202,6 +202,9 @@ impl Shard {
             && let Some(socket) = self.tcp.get_mut(number)
         {
             socket.note_held(&mut self.memory.tcp_shares);
+            if socket.receive.readable_bytes() == 0 && socket.watermarks.piped().is_none() {
+                socket.readable_since = 0;
+            }
             socket.connection.consumed(n);
             if socket.connection.wants_output() {
                 self.mark_dirty(number);
@@ -373,6 +376,17 @@ impl Shard {
             return ready | Readiness::ERROR;
         }
         ready
+    }
+
+    /// The same, and since when it is readable: of two sockets of a stack that which became so first has the lower number, as numbers that wrap are compared.
+    /// 0: that is not known.
+    pub fn tcp_ready_since(&mut self, number: u32) -> (Readiness, u32) {
+        let ready = self.tcp_readiness(number);
+        let since = self
+            .tcp
+            .get(number)
+            .map_or(0, |socket| socket.readable_since);
+        (ready, since)
     }
 
     /// Registers a waker, or wakes it at once: then true.

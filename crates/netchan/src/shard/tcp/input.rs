@@ -318,6 +318,10 @@ impl Shard {
                 let auth = self.time_waits.auth(number);
                 self.answer_signed(key, &header, (interface, 0), auth, now);
             }
+            TimeWaitVerdict::Refuse => {
+                self.remove_time_wait(number);
+                self.segment_without_connection(key, header, packet, None, now);
+            }
             TimeWaitVerdict::Reuse { iss } => {
                 self.remove_time_wait(number);
                 self.segment_without_connection(key, header, packet, Some(iss), now);

@@ -57,6 +57,7 @@ impl Shard {
             interface,
             hops: 0,
             peer,
+            readable_since: 0,
             noted: 0,
             records: 0,
             segmentation,

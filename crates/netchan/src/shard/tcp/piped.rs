@@ -398,6 +398,9 @@ impl Shard {
         if !self.tcp_break_pipes(number, now)
             && let Some(socket) = self.tcp.get_mut(number)
         {
+            if taken == parts.all() {
+                socket.readable_since = 0;
+            }
             socket.drop_pipes_if_over();
         }
         Ok(taken)

@@ -1,12 +1,15 @@
 //! The TCP connections of a lease, as far as its packets tell of them: their peers are to hear of its end, as they hear from a kernel whose process ends.
 
 use indexmap::IndexMap;
-use proto::wire::{
-    ipv4::Protocol,
-    tcp::{Flags, Header, Options, SeqNum},
+use proto::{
+    time::{Duration, Instant},
+    wire::{
+        ipv4::Protocol,
+        tcp::{Flags, Header, Options, SeqNum, Timestamps},
+    },
 };
 
-use crate::{flow::FlowKey, limits, packet::Packet};
+use crate::{flow::FlowKey, limits, packet::Packet, shard::Closed};
 
 /// Connections, and what a reset for each has to say.
 #[derive(Debug, Default)]
@@ -26,11 +29,31 @@ struct Sent {
     is_ended: bool,
     /// It has closed the connection, and its peer knows.
     is_over: bool,
+    /// Of the last segment.
+    window: u16,
+    timestamps: Option<Timestamps>,
+    at: Instant,
+}
+
+impl Sent {
+    /// A segment that continues what was sent, without options.
+    fn next(&self, key: &FlowKey, flags: Flags) -> Header {
+        Header {
+            source_port: key.local_port,
+            destination_port: key.remote_port,
+            seq: self.next,
+            ack: self.acknowledged.unwrap_or(SeqNum(0)),
+            flags,
+            window: 0,
+            urgent: 0,
+            options: Options::default(),
+        }
+    }
 }
 
 impl Flows {
     /// A packet that has passed *check*.
-    pub fn note(&mut self, packet: &Packet) {
+    pub fn note(&mut self, packet: &Packet, now: Instant) {
         if packet.meta.protocol != Protocol::TCP {
             return;
         }
@@ -57,6 +80,9 @@ impl Flows {
             acknowledged,
             is_ended,
             is_over: false,
+            window: header.window,
+            timestamps: header.options.timestamps,
+            at: now,
         };
         if let Some(known) = self.all.get_mut(&key) {
             let begins = flags.contains(Flags::SYN);
@@ -66,6 +92,8 @@ impl Flows {
             known.is_over &= !begins;
             known.acknowledged = acknowledged.or(known.acknowledged);
             known.is_ended |= is_ended;
+            (known.window, known.timestamps) = (sent.window, sent.timestamps);
+            known.at = now;
             return;
         }
         if self.all.len() >= limits::LEASE_FLOWS {
@@ -113,19 +141,34 @@ impl Flows {
                 Some(_) => Flags::RST | Flags::ACK,
                 None => Flags::RST,
             };
-            let reset = Header {
-                source_port: key.local_port,
-                destination_port: key.remote_port,
-                seq: sent.next,
-                ack: sent.acknowledged.unwrap_or(SeqNum(0)),
-                flags,
-                window: 0,
-                urgent: 0,
-                options: Options::default(),
-            };
-            (key, reset)
+            (key, sent.next(&key, flags))
         })
     }
+
+    /// Those that were closed in order, as far as their packets tell.
+    pub fn closed(&self, now: Instant) -> impl Iterator<Item = Closed> {
+        let is_closed = |(_, sent): &(&FlowKey, &Sent)| {
+            sent.is_over && sent.is_ended && sent.acknowledged.is_some()
+        };
+        self.all.iter().filter(is_closed).map(move |(key, sent)| {
+            let mut last = sent.next(key, Flags::ACK);
+            last.window = sent.window;
+            last.options.timestamps = sent.timestamps.map(|ts| Timestamps {
+                value: ts.value.wrapping_add(millis(now.since(sent.at))),
+                ..ts
+            });
+            Closed {
+                key: *key,
+                last,
+                at: sent.at,
+            }
+        })
+    }
+}
+
+/// The clock of timestamps counts them; it wraps.
+fn millis(time: Duration) -> u32 {
+    (time.as_millis() & u128::from(u32::MAX)) as u32 // masked
 }
 
 #[cfg(test)]
@@ -162,7 +205,7 @@ mod tests {
         segment[12] = 5 << 4;
         segment[13] = flags.0.to_be_bytes()[1];
         (packet.meta.protocol, packet.meta.upper) = (Protocol::TCP, 20);
-        flows.note(&packet);
+        flows.note(&packet, Instant::ZERO);
     }
 
     /// To which port, and the reset's sequence number, acknowledgment and flags.
