@@ -254,6 +254,41 @@ fn peers_of_a_program_that_ends_in_order_are_let_be() {
     }
 }
 
+/// A program has closed its connections in order, and has ended. Their peers close them later: the lender's own TCP answers, as a kernel's does.
+#[test]
+fn the_lender_answers_for_what_a_program_has_closed() {
+    let (lender, peer) = lender_and_peer(&wire::Options::default());
+    let (application, lent) = application(&lender, "orderly", Net::builder());
+    let listener = application.tcp().listen("0.0.0.0:80").unwrap();
+    let clients = [(); 3].map(|()| peer.tcp().connect(format!("{LENDER}:80")).unwrap());
+    (0..3).for_each(|_| drop(listener.accept().unwrap()));
+    assert!(application.drain(PATIENCE));
+    drop((listener, application));
+    let is_gone = || (Arc::strong_count(&lent) == 1).then_some(());
+    assert!(eventually(|_| is_gone()).is_some());
+    drop(lent);
+    let states = |net: &Net| -> Vec<String> {
+        let sockets = net.show("sockets").unwrap();
+        let rows = sockets.as_array().unwrap().iter();
+        rows.map(|row| row["state"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(states(&lender), ["FIN-WAIT-2"; 3]);
+    let [first, second, mut third] = clients;
+    drop((first, second));
+    assert!(peer.drain(PATIENCE), "their ends are acknowledged");
+    let mut left = states(&lender);
+    left.sort();
+    assert_eq!(left, ["FIN-WAIT-2", "TIME-WAIT", "TIME-WAIT"]);
+    // Text comes for a program that is not there.
+    third.write_all(b"more").unwrap();
+    let refused = eventually(|_| third.write_all(b"more").err());
+    assert!(refused.is_some());
+    assert_eq!(states(&lender), ["TIME-WAIT"; 2]);
+    // The port is the next program's at once.
+    drop(lender.tcp().listen("0.0.0.0:80").unwrap());
+}
+
 /// Sockets that are bound without naming a port, as Tcl's are before they connect: their connections' TIME-WAIT may take all that a lease begins with.
 #[test]
 fn ports_that_ended_connections_have_are_not_all_there_are() {

@@ -23,6 +23,7 @@ use netchan::{
     Builder, Lent, Net, Regime, TcpListener, TcpStream,
     link::wire,
     module::{Boxed, Module, Point, Verdict, View},
+    socket::Readiness,
     tap,
 };
 use proto::time::Instant;
@@ -94,6 +95,34 @@ impl Scene {
             }
         }
         panic!("no pipes");
+    }
+}
+
+/// What a program writes to several connections is heard of in that order, whichever of them is older.
+#[test]
+fn what_was_written_first_is_readable_first() {
+    let scene = Scene::new();
+    let mut all: Vec<_> = (0..4).map(|_| scene.piped()).collect();
+    for order in [[3, 1, 2, 0], [0, 2, 1, 3], [1, 0, 3, 2]] {
+        let standing = scene.server.pause();
+        for &n in &order {
+            all[n].0.write_all(b"!").unwrap();
+        }
+        drop(standing);
+        let since = |n: usize| {
+            let mut looks = (0..10_000).map(|_| {
+                scene.server.look();
+                let (ready, since) = all[n].1.socket().ready_since();
+                since.filter(|&since| ready.contains(Readiness::READABLE) && since != 0)
+            });
+            looks.find_map(|since| since).expect("it is readable")
+        };
+        let since = order.map(since);
+        let is_after = |pair: &[u32]| pair[1].wrapping_sub(pair[0]).cast_signed() > 0;
+        assert!(since.windows(2).all(is_after), "{order:?}: {since:?}");
+        for (_, theirs) in &mut all {
+            theirs.read_exact(&mut [0]).unwrap();
+        }
     }
 }
 

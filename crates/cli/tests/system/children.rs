@@ -351,6 +351,43 @@ END\n\
     );
 }
 
+/// A program that serves two connections by epoll(7), level-triggered, hears of them in the order in which another one wrote to them, though it had heard of the other one
+/// first the last time. (redis's own tests count on it.)
+#[test]
+fn what_another_program_wrote_first_is_reported_first() {
+    let output = script(
+        "children-order",
+        "cat > server.py <<'END'\n\
+import select, socket\n\
+l = socket.create_server(('127.0.0.1', 8)); all = {}; late = last = 0\n\
+watch = select.epoll(); watch.register(l, 1)\n\
+while last < 500:\n  \
+  for fd, _ in watch.poll():\n    \
+    if fd == l.fileno():\n      \
+      s = l.accept()[0]; s.setsockopt(6, 1, 1); watch.register(s, 1); all[s.fileno()] = s; continue\n    \
+    text = all[fd].recv(100)\n    \
+    if text == b'ping': all[fd].sendall(b'pong')\n    \
+    elif text[:1] == b'a': first = int(text[1:])\n    \
+    elif text: last = int(text[1:]); late += first != last; all[fd].sendall(b'done')\n\
+print('late:', late)\n\
+END\n\
+             cat > client.py <<'END'\n\
+import socket, time\n\
+def reached():\n  \
+  for n in range(400):\n    \
+    try: s = socket.create_connection(('127.0.0.1', 8), 20); break\n    \
+    except OSError: time.sleep(0.05)\n  \
+  s.setsockopt(6, 1, 1)\n  \
+  for n in range(20): s.sendall(b'ping'); assert s.recv(9) == b'pong'\n  \
+  return s\n\
+b = reached(); a = reached()\n\
+for n in range(1, 501): a.sendall(b'a%d' % n); b.sendall(b'b%d' % n); assert b.recv(9) == b'done'\n\
+END\n\
+             $netchan run --shared --loopback -- sh -c 'python3 server.py & python3 client.py; wait'; echo status: $?",
+    );
+    says(output, &["late: 0", "status: 0"]);
+}
+
 /// Programs that a shell starts beside each other, which has no stack itself: the first has the links, also where several begin at once, and another one when that
 /// has ended.
 #[test]

@@ -115,6 +115,23 @@ fn a_full_ring_takes_no_more_and_its_reader_is_asked() {
 }
 
 #[test]
+fn the_last_posts_tell_what_they_were_about() {
+    let [one, other] = pair(4);
+    let before = other.posts();
+    let about = [Some(3), Some(0), None, Some(2)];
+    about.iter().for_each(|&slot| one.post(slot));
+    let told = |n: u32| other.posted(before + n);
+    assert_eq!([1, 2, 3, 4].map(told), about);
+    assert_eq!(told(5), None, "it is yet to come");
+    (0..16).for_each(|_| one.post(Some(1)));
+    assert_eq!([4, 5, 20, 21].map(told), [None, Some(1), Some(1), None]);
+    assert_eq!(one.posted(1), None, "the other side has said nothing");
+    // Of a slot that is not there.
+    one.post(Some(4));
+    assert_eq!(told(21), None);
+}
+
+#[test]
 fn posts_and_offers_are_counted_for_the_other_side() {
     let [one, other] = pair(2);
     let (posts, offers) = (other.posts(), other.offers());

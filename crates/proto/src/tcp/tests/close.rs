@@ -288,6 +288,47 @@ fn fin_again_in_time_wait() {
     assert_eq!(record.expires(), now + Duration::from_secs(60));
 }
 
+/// A connection that was closed by another stack, which is gone: its peer's FIN is acknowledged, and begins TIME-WAIT; text before that is refused.
+#[test]
+fn a_closed_connection_is_taken_over() {
+    let mut pair = pair();
+    pair.ends[0].conn().shutdown();
+    pair.run_for(Duration::from_millis(20));
+    assert_eq!(pair.ends[0].state(), State::FinWait2);
+    let fin = pair.ends[0].sent.iter().map(|sent| sent.1.header);
+    let fin = fin
+        .filter(|header| header.flags.contains(Flags::FIN))
+        .last();
+    let last = fin.map(|fin| Header {
+        seq: fin.seq + 1,
+        flags: Flags::ACK,
+        ..fin
+    });
+    let linger = Duration::from_secs(60);
+    let mut record = TimeWait::taken_over(&last.unwrap(), linger, pair.now);
+    assert!(record.awaits_end());
+    pair.ends[1].conn().shutdown();
+    pair.run_for(Duration::from_millis(20));
+    let now = pair.now;
+    let fin = pair.ends[1].sent.last().unwrap().1.header;
+    let text = Header {
+        flags: Flags::ACK,
+        ..fin
+    };
+    let (mut refuses, mut waits) = (record, record);
+    assert_eq!(refuses.input(&text, 10, now), TimeWaitVerdict::Refuse);
+    assert_eq!(waits.input(&text, 0, now), TimeWaitVerdict::Drop);
+    for _ in 0..2 {
+        let TimeWaitVerdict::Acknowledge(ack) = record.input(&fin, 0, now) else {
+            panic!("not acknowledged")
+        };
+        assert_eq!((ack.ack, ack.seq), (fin.seq + 1, fin.ack));
+        assert_eq!(record.expires(), now + linger);
+        assert!(!record.awaits_end());
+    }
+    assert_ne!(record.input(&text, 10, now), TimeWaitVerdict::Refuse);
+}
+
 /// RFC 1337: TIME-WAIT is not assassinated, by RST or by old text (`negative 70`).
 #[test]
 fn time_wait_assassination() {

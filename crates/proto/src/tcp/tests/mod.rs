@@ -366,7 +366,7 @@ impl Pair {
                     return None;
                 }
                 Some(TimeWaitVerdict::Drop) => return None,
-                Some(TimeWaitVerdict::Reuse { .. }) | None => {}
+                Some(TimeWaitVerdict::Reuse { .. } | TimeWaitVerdict::Refuse) | None => {}
             }
             if let (1, Some(config), Listen::Open) = (to, self.listener, listen(header, len)) {
                 self.listener = None;

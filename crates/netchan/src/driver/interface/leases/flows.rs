@@ -253,6 +253,22 @@ mod tests {
     }
 
     #[test]
+    fn what_was_closed_in_order_goes_on_where_it_was() {
+        let mut flows = Flows::default();
+        send(&mut flows, 7, (5, 6), Flags::ACK | Flags::FIN, 3);
+        send(&mut flows, 7, (9, 8), Flags::ACK, 0);
+        send(&mut flows, 8, (5, 6), Flags::ACK, 3);
+        let closed = |flows: &Flows| -> Vec<Closed> { flows.closed(Instant::ZERO).collect() };
+        assert!(closed(&flows).is_empty(), "not yet");
+        flows.over();
+        let closed = closed(&flows);
+        assert_eq!(closed.len(), 1, "the other one was not closed");
+        let Closed { key, last, .. } = closed[0];
+        assert_eq!((key.remote_port, last.destination_port), (7, 7));
+        assert_eq!((last.seq.0, last.ack.0, last.flags), (9, 8, Flags::ACK));
+    }
+
+    #[test]
     fn so_many_are_known_and_those_that_have_ended_go_first() {
         let mut flows = Flows::default();
         let most = u16::try_from(limits::LEASE_FLOWS).unwrap();
