@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use proto::{
     siphash::Key,
-    wire::{checksum, icmpv4, icmpv6, ipv4, ipv4::Protocol, ipv6},
+    time::Instant,
+    wire::{checksum, icmpv4, icmpv6, ipv4, ipv4::Protocol, ipv6, tcp::Header},
 };
 
 /// The type of an echo request.
@@ -107,6 +108,17 @@ impl FlowKey {
             protocol,
         })
     }
+}
+
+/// A connection of another process, which has closed it in order and has ended: its peer is answered by this stack from now on, as by a kernel.
+#[derive(Debug)]
+pub struct Closed {
+    /// Its flow.
+    pub key: FlowKey,
+    /// The last segment that it sent, as it would send it now, with the sequence number behind its end.
+    pub last: Header,
+    /// When that was.
+    pub at: Instant,
 }
 
 /// A flow as its packets name it when they come in: compared word by word, where a [`FlowKey`] has to look at families first.

@@ -56,7 +56,6 @@ pub use self::{
     send_queue::SendLease,
     signed::{AoSettings, Auth, Keys, Network},
     tcp::{Connect, Movable, TcpOptions, TcpSocket, Watermarks},
-    time_wait::Closed,
     udp::{Destination, Echo, RouteCache, Stamped, Together, UdpSocket},
 };
 use self::{

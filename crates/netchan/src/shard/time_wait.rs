@@ -5,11 +5,14 @@ use std::collections::{HashMap, VecDeque};
 use proto::{
     tcp::{AoIsns, State, TimeWait},
     time::Instant,
-    wire::tcp::Header,
 };
 
 use super::{Auth, Reuse, Shard, table::Table, widen};
-use crate::{driver::steer::short, flow::FlowKey, limits};
+use crate::{
+    driver::steer::short,
+    flow::{Closed, FlowKey},
+    limits,
+};
 
 /// Marks the number of a TIME-WAIT record among flows.
 const MARK: u32 = 1 << 31;
@@ -72,17 +75,6 @@ impl Waiting {
             false => State::TimeWait,
         }
     }
-}
-
-/// A connection of another process, which has closed it in order and has ended: its peer is answered by this stack from now on, as by a kernel.
-#[derive(Debug)]
-pub struct Closed {
-    /// Its flow.
-    pub key: FlowKey,
-    /// The last segment that it sent, as it would send it now, with the sequence number behind its end.
-    pub last: Header,
-    /// When that was.
-    pub at: Instant,
 }
 
 /// All of a shard. They expire in the order in which they came, but for those that a repeated FIN made young again.

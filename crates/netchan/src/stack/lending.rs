@@ -14,10 +14,9 @@ use crate::{
     channel::{LeaseCore, LeaseFiles, PacketProtocol, lease},
     driver::steer::spread,
     errno::error,
-    flow::FlowKey,
+    flow::{Closed, FlowKey},
     limits,
     link::lease::{Binding, PortRange, Reuse, Transport},
-    shard::Closed,
 };
 
 impl Stack {

@@ -21,13 +21,12 @@ use super::Interface;
 use crate::{
     channel::{Form, LeaseSource, PacketProtocol, Taken},
     counters::Counter,
-    flow::FlowKey,
+    flow::{Closed, FlowKey},
     link::{
         BURST,
         lease::{Binding, PortRange, covers},
     },
     packet::Packet,
-    shard::Closed,
     tap::Begins,
 };
 

@@ -16,16 +16,16 @@ use crate::{
 /// Events that change more than readiness to read and write.
 pub(super) const RARE: Events = Events(!(Events::READABLE.0 | Events::WRITABLE.0));
 
-/// The count of arrivals behind `last`, at `now`: one more, or 64 ns for each. It wraps, and is not 0.
+/// The count of arrivals behind `last`, at `now`: one more, or what 64 ns count each, as far as 32 bits tell. It is not 0.
 #[inline]
-const fn later(last: u32, now: Instant) -> u32 {
-    let by_time = (now.0 >> 6) as u32; // its last bits: they are compared with those of minutes before at most
+fn later(last: u32, now: Instant) -> u32 {
+    let by_time = u32::try_from(now.0 >> 6 & u64::from(u32::MAX)).unwrap_or(0);
     let next = last.wrapping_add(1);
     let latest = match by_time.wrapping_sub(next).cast_signed() > 0 {
         true => by_time,
         false => next,
     };
-    latest | (latest == 0) as u32
+    latest.max(1)
 }
 
 impl Shard {

@@ -36,7 +36,7 @@ impl Shard {
             self.memory.limit_window(socket, are_scarce);
         }
         let (mut sent, burst) = (0, socket.connection.burst_max());
-        let retransmits = socket.connection.retransmits();
+        let before = socket.connection.retransmits();
         while socket.connection.wants_output() {
             // The buffer first, and those that a burst may be cut into: what `output` has given must be sent.
             let Some(buffer) = self.slab.alloc() else {
@@ -73,11 +73,7 @@ impl Shard {
             };
         }
         socket.connection.set_burst(burst);
-        let again = socket.connection.retransmits().wrapping_sub(retransmits);
-        if again > 0 {
-            self.counters
-                .add(self.number, Counter::Retransmits, again.into());
-        }
+        let again = socket.connection.retransmits().wrapping_sub(before);
         self.timers.arm(number, socket.connection.deadline());
         let grew = socket.note_records(self.pool.memory_mut());
         // A connection in TIME-WAIT lives on as its record.
@@ -92,6 +88,7 @@ impl Shard {
         }
         let is_short = self.memory.limits_windows() && socket.connection.is_short_of_window();
         self.counters.add(self.number, Counter::TcpOut, sent);
+        self.count_again(again);
         if grew {
             self.records_changed(number);
         }
@@ -101,6 +98,13 @@ impl Shard {
         if over {
             self.detach_flow(number);
             self.reap(number);
+        }
+    }
+
+    #[inline]
+    fn count_again(&self, n: u32) {
+        if n > 0 {
+            (self.counters).add(self.number, Counter::Retransmits, n.into());
         }
     }
 

@@ -295,10 +295,8 @@ fn a_closed_connection_is_taken_over() {
     pair.ends[0].conn().shutdown();
     pair.run_for(Duration::from_millis(20));
     assert_eq!(pair.ends[0].state(), State::FinWait2);
-    let fin = pair.ends[0].sent.iter().map(|sent| sent.1.header);
-    let fin = fin
-        .filter(|header| header.flags.contains(Flags::FIN))
-        .last();
+    let mut fin = pair.ends[0].sent.iter().map(|sent| sent.1.header);
+    let fin = fin.rfind(|header| header.flags.contains(Flags::FIN));
     let last = fin.map(|fin| Header {
         seq: fin.seq + 1,
         flags: Flags::ACK,

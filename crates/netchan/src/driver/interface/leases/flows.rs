@@ -9,7 +9,11 @@ use proto::{
     },
 };
 
-use crate::{flow::FlowKey, limits, packet::Packet, shard::Closed};
+use crate::{
+    flow::{Closed, FlowKey},
+    limits,
+    packet::Packet,
+};
 
 /// Connections, and what a reset for each has to say.
 #[derive(Debug, Default)]
@@ -168,7 +172,7 @@ impl Flows {
 
 /// The clock of timestamps counts them; it wraps.
 fn millis(time: Duration) -> u32 {
-    (time.as_millis() & u128::from(u32::MAX)) as u32 // masked
+    u32::try_from(time.as_millis() & u128::from(u32::MAX)).unwrap_or(0)
 }
 
 #[cfg(test)]
