@@ -82,6 +82,9 @@ impl Stack {
     fn take_closed(&self, link: usize, queue: usize, lease: u64) {
         let now = self.clock.now();
         let closed = self.with_interface(queue, |interface| interface.closed_of(lease, now));
+        if closed.is_empty() {
+            return;
+        }
         let interface = u8::try_from(link).unwrap_or(u8::MAX);
         let (hash, shards) = (&self.control.host.flow_hash, self.sockets.cells.len());
         for number in 0..shards {
