@@ -129,7 +129,7 @@ pub struct Shard {
     tcp: Table<TcpSocket>,
     /// The connection whose segment came last: where the next one is looked for first.
     recent: u32,
-    /// Counts those that became readable, no slower than time passes: of several shards they can be compared.
+    /// Counts those that became readable (`tcp::CameBy`).
     arrivals: u32,
     time_waits: TimeWaits,
     listeners: Table<Listener>,

@@ -407,9 +407,14 @@ impl Shard {
         let listener = self.listeners.get_mut(number)?;
         let (connection, _) = listener.ready.pop_front()?;
         listener.show_queue(self.number, 1);
-        let socket = self.tcp_mut(connection)?;
+        let socket = self.tcp.get_mut(connection)?;
         socket.leave_listener();
         socket.attached = true;
+        if socket.receive.readable_bytes() > 0 {
+            socket
+                .came_by
+                .is_readable(&mut self.arrivals, Instant::ZERO); // now is what counts behind the last
+        }
         Some((connection, socket.key()))
     }
 

@@ -5,6 +5,7 @@ pub(in crate::shard) mod burst;
 mod calls;
 #[cfg(test)]
 mod calls_tests;
+pub(in crate::shard) mod came_by;
 mod events;
 mod gro;
 mod input;
@@ -35,8 +36,8 @@ use proto::{
 };
 
 pub use self::moving::Movable;
-use self::watermarks::OwnWatermarks;
 pub use self::watermarks::Watermarks;
+use self::{came_by::CameBy, watermarks::OwnWatermarks};
 use super::{
     Auth, FastOpenOptions, Keys, Reuse, Shard, TcpOverrides, ports::Kept, send_queue::SendQueue,
     shares::Shares, wakers::Wakers,
@@ -61,8 +62,7 @@ pub struct TcpSocket {
     wakers: Wakers,
     /// SO_ERROR.
     error: Option<NonZero<i32>>,
-    /// The listener it came by, until it is accepted: its number inverted, so that none takes no more room.
-    came_by: Option<NonZero<u32>>,
+    pub(super) came_by: CameBy,
     /// A socket of the application holds it.
     pub(super) attached: bool,
     /// Its flow has been taken out of the table: closed, or in TIME-WAIT.
@@ -90,8 +90,6 @@ pub struct TcpSocket {
     pub(super) hops: u8,
     /// Its peer's number among those that share memory.
     pub(super) peer: u16,
-    /// The shard's count of arrivals when it became readable; 0: it was not since its reader took all.
-    pub(super) readable_since: u32,
     /// What it holds, as booked with its peer.
     noted: u32,
     /// Of that, what the records of what it sent take.
@@ -245,12 +243,12 @@ impl TcpSocket {
 
     /// The listener it came by, until it is accepted.
     pub(super) fn listener(&self) -> Option<u32> {
-        self.came_by.map(|inverted| !inverted.get())
+        self.came_by.listener()
     }
 
     /// It is accepted, or its listener closed.
     pub(super) const fn leave_listener(&mut self) {
-        self.came_by = None;
+        self.came_by = CameBy::new(None);
     }
 
     /// The errno of what its connection ended by, if not by FINs.

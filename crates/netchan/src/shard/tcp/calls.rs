@@ -203,7 +203,7 @@ impl Shard {
         {
             socket.note_held(&mut self.memory.tcp_shares);
             if socket.receive.readable_bytes() == 0 && socket.watermarks.piped().is_none() {
-                socket.readable_since = 0;
+                socket.came_by.is_read();
             }
             socket.connection.consumed(n);
             if socket.connection.wants_output() {
@@ -385,7 +385,7 @@ impl Shard {
         let since = self
             .tcp
             .get(number)
-            .map_or(0, |socket| socket.readable_since);
+            .map_or(0, |socket| socket.came_by.readable_since());
         (ready, since)
     }
 

@@ -16,18 +16,6 @@ use crate::{
 /// Events that change more than readiness to read and write.
 pub(super) const RARE: Events = Events(!(Events::READABLE.0 | Events::WRITABLE.0));
 
-/// The count of arrivals behind `last`, at `now`: one more, or what 64 ns count each, as far as 32 bits tell. It is not 0.
-#[inline]
-fn later(last: u32, now: Instant) -> u32 {
-    let by_time = u32::try_from(now.0 >> 6 & u64::from(u32::MAX)).unwrap_or(0);
-    let next = last.wrapping_add(1);
-    let latest = match by_time.wrapping_sub(next).cast_signed() > 0 {
-        true => by_time,
-        false => next,
-    };
-    latest.max(1)
-}
-
 impl Shard {
     #[inline]
     pub(in crate::shard) fn events(&mut self, number: u32, events: Events, now: Instant) {
@@ -47,9 +35,8 @@ impl Shard {
         let Some(socket) = self.tcp.get_mut(number) else {
             return;
         };
-        if socket.readable_since == 0 && ready.contains(Readiness::READABLE) {
-            self.arrivals = later(self.arrivals, now);
-            socket.readable_since = self.arrivals;
+        if ready.contains(Readiness::READABLE) {
+            socket.came_by.is_readable(&mut self.arrivals, now);
         }
         if !socket.wakers.is_empty() {
             let ready = socket.worth_telling(ready);
@@ -150,7 +137,7 @@ impl Shard {
             return;
         };
         // What waits to be accepted stays there, whatever became of it.
-        let waits = socket.came_by.is_some() && socket.was_open;
+        let waits = socket.listener().is_some() && socket.was_open;
         if socket.attached
             || waits
             || !(socket.connection.is_finished() || socket.detached_flow)

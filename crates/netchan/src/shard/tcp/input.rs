@@ -186,7 +186,7 @@ impl Shard {
         };
         let needs_way = (self.memory).needs_way(&self.pool, socket, packet.true_size());
         let mut refusal = None;
-        if needs_way || socket.came_by.is_some() {
+        if needs_way || socket.listener().is_some() {
             if self.puts_off(number, header.flags, packet) {
                 return false;
             }

@@ -20,7 +20,7 @@ pub enum Movable {
 impl TcpSocket {
     /// Only what a peer began moves: the local port of another connection is one of its shard's.
     fn movable(&self) -> Movable {
-        let is_own = self.attached && self.was_open && self.came_by.is_none();
+        let is_own = self.attached && self.was_open && self.listener().is_none();
         if !is_own || self.auth.is_some() || self.hops == 0 || self.moves_or_epoch == MOST {
             return Movable::Never;
         }

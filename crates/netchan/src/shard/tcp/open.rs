@@ -1,6 +1,6 @@
 //! Opening connections: connect(2), the local port, and what a connection begins with.
 
-use std::{net::SocketAddr, num::NonZero};
+use std::net::SocketAddr;
 
 use proto::{
     tcp::{self, Connection, ReceiveQueue},
@@ -8,7 +8,7 @@ use proto::{
     wire::{ipv4::Protocol, tcp::SeqNum},
 };
 
-use super::{Connect, OwnWatermarks, SendQueue, Shard, TcpOptions, TcpSocket, Wakers};
+use super::{CameBy, Connect, OwnWatermarks, SendQueue, Shard, TcpOptions, TcpSocket, Wakers};
 use crate::{
     channel::Request,
     counters::Counter,
@@ -41,7 +41,7 @@ impl Shard {
             send: SendQueue::default(),
             wakers: Wakers::default(),
             error: None,
-            came_by: listener.and_then(|number| NonZero::new(!number)),
+            came_by: CameBy::new(listener),
             attached: listener.is_none(),
             detached_flow: false,
             dirty: false,
@@ -57,7 +57,6 @@ impl Shard {
             interface,
             hops: 0,
             peer,
-            readable_since: 0,
             noted: 0,
             records: 0,
             segmentation,

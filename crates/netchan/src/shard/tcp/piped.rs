@@ -268,7 +268,7 @@ impl Shard {
             return;
         };
         // What waits to be accepted may have them, what was closed may not: its peer's next byte has to be answered with a reset.
-        let is_in_use = socket.attached || socket.came_by.is_some();
+        let is_in_use = socket.attached || socket.listener().is_some();
         if !socket.connection.is_passive() || !is_in_use || !socket.may_have_pipes() {
             return;
         }
@@ -399,7 +399,7 @@ impl Shard {
             && let Some(socket) = self.tcp.get_mut(number)
         {
             if taken == parts.all() {
-                socket.readable_since = 0;
+                socket.came_by.is_read();
             }
             socket.drop_pipes_if_over();
         }
