@@ -20,4 +20,4 @@ mod room;
 mod tests;
 
 #[cfg(not(loom))]
-pub use memory::{End, Heard, LABEL, Label, Look, Pipes, PipesLayout};
+pub use memory::{End, Heard, LABEL, LOG, Label, Look, Pipes, PipesLayout};

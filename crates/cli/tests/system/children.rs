@@ -359,7 +359,7 @@ fn what_another_program_wrote_first_is_reported_first() {
         "children-order",
         "cat > server.py <<'END'\n\
 import select, socket\n\
-l = socket.create_server(('127.0.0.1', 8)); all = {}; late = last = 0\n\
+l = socket.create_server(('127.0.0.1', 8)); all = {}; first = late = last = 0\n\
 watch = select.epoll(); watch.register(l, 1)\n\
 while last < 500:\n  \
   for fd, _ in watch.poll():\n    \

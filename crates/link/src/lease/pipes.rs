@@ -20,13 +20,10 @@ use netchan_base::locks;
 use percore::{
     edge::{Bell, Notice},
     lock::{Mutex, mutex},
-    pipe::{End, Label, Look, Pipes},
+    pipe::{End, LOG, Label, Look, Pipes},
 };
 
 use super::{Holding, Transport};
-
-/// Posts that are told one by one; of more, each connection is looked at.
-const POSTS_MAX: u32 = 16;
 
 /// The bit of the edge's notice that holds short cuts back; the rest counts the news.
 pub(super) const HELD: u32 = 1;
@@ -319,8 +316,9 @@ impl PipePeer {
             }
         };
         let posts = until.wrapping_sub(since);
-        let mut is_told = posts <= POSTS_MAX;
-        for n in 1..=posts.min(POSTS_MAX) {
+        let known = if posts <= LOG { posts } else { 0 };
+        let mut is_told = known == posts;
+        for n in 1..=known {
             let slot = self.pipes.posted(since.wrapping_add(n));
             is_told &= slot.is_some();
             let mut all = streams.all.iter_mut();

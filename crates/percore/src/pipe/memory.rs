@@ -39,7 +39,8 @@ const LABEL_AT: usize = 16;
 /// In the line of [`POSTS`], behind the count of all: that of offers, and what the last [`LOG`] posts were about, a word each.
 const OFFERS: usize = 4;
 const LOG_AT: usize = LINE / 2;
-const LOG: u32 = 16;
+/// Of so many posts it can be told what they were about ([`Pipes::posted`]).
+pub const LOG: u32 = 16;
 /// Such a word: the post's number but for its first bits, and in the last bits the slot.
 const SLOT_BITS: u32 = 11;
 /// In the place of a slot: several, or something else.

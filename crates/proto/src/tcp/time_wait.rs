@@ -1,4 +1,5 @@
-//! TIME-WAIT, apart from the connection: a small record that answers what still arrives.
+//! TIME-WAIT, apart from the connection: a small record that answers what still arrives. For a connection of which no more than its last segment is known, FIN-WAIT-2,
+//! too.
 
 use super::connection::Connection;
 use super::variables::from_millis;

@@ -36,7 +36,8 @@ impl CameBy {
         }
     }
 
-    /// It is readable. `arrivals` counts those that became so: no slower than time passes, so that counts of several shards can be compared.
+    /// It is readable. `arrivals` counts those that became so: no slower than time passes, so that counts of several shards can be compared, but for some time after
+    /// minutes without any.
     #[inline]
     pub fn is_readable(&mut self, arrivals: &mut u32, now: Instant) {
         if self.0 == 0 {
