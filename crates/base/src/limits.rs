@@ -173,8 +173,12 @@ pub const PACKET_CHANNELS: usize = 32;
 pub const LEASE_BUFFERS: usize = 1_024;
 /// Of each of a lease's slabs, buffers that have memory from the beginning, 2 MiB: a program that is idle takes no more, and starts in a moment.
 pub const LEASE_READY: usize = 32;
-/// Copies of a lease's packets that can be on their way to the link.
-pub const LEASE_COPIES: usize = 256;
+/// The same of the smallest lease there is: a burst.
+pub const LEASE_BUFFERS_LEAST: usize = 64;
+/// What the leases of a user may be bounded to, bytes: a lease or more.
+pub const LEASE_MEMORY: RangeInclusive<u64> = (16 << 20)..=(4 << 40);
+/// Buffers of one of its slabs by copies of a lease's packets that can be on their way to the link.
+pub const LEASE_COPIES_SHARE: usize = 4;
 /// Returns that one look takes from a lease: all there can be.
 pub const LEASE_BUDGET: usize = LEASE_BUFFERS;
 /// Leases of a stack.

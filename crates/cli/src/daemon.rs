@@ -85,7 +85,7 @@ pub fn daemon(arguments: &Arguments, flags: &log::Flags) -> Outcome {
     let config = load(arguments)?;
     log::begin(&flags.over(config.log.clone()))?;
     let settings = run::settings(&as_run(arguments)?)?;
-    let rules = rules::of(&config.leases).map_err(|why| in_file(arguments, &why))?;
+    let rules = rules::of(&config).map_err(|why| in_file(arguments, &why))?;
     let user = arguments.user.as_deref().map(find).transpose()?;
     // Before anything else is there: a signal that comes early ends it in order, too.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(at("signals"))?;
@@ -144,7 +144,7 @@ impl Lending {
     /// # Errors
     /// A rule that makes no sense; the system's.
     pub fn start(net: &Net, config: &Config) -> Result<Self, Failure> {
-        let rules = rules::of(&config.leases).map_err(failed)?;
+        let rules = rules::of(&config).map_err(failed)?;
         let place = Unlisted(socket::unlisted()?);
         let listening = socket::listen_unlisted(&place.0)?;
         let service = Service::start(Some(Box::new(listening)), net, rules, ());
@@ -271,9 +271,8 @@ fn reload(arguments: &Arguments, service: &Service) {
         return;
     };
     let rules = Config::load(file).map_err(|e| e.to_string());
-    let rules = rules.and_then(|config| {
-        rules::of(&config.leases).map_err(|why| format!("{}: {why}", file.display()))
-    });
+    let rules = rules
+        .and_then(|config| rules::of(&config).map_err(|why| format!("{}: {why}", file.display())));
     match rules {
         Ok(rules) => {
             let count = rules.count();

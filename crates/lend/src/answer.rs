@@ -31,8 +31,9 @@ use rustix::{
 
 use super::{
     pairs::Pairs,
+    peer::Peer,
     refusals::{Kind, Refusals},
-    request::{Connection, Lease, Lender, Refusal, Wishes, answer, send},
+    request::{Connection, Lease, Lender, Others, Refusal, Wishes, answer, send},
     rules::Rules,
 };
 
@@ -340,27 +341,28 @@ impl<L: Lender> Server<L> {
     }
 
     fn answer(&mut self, number: usize, request: &Request) -> Result<Option<Answer>, Refusal> {
-        let beside = self.beside(number, request);
+        let others = self.others(number, request).unwrap_or_default();
         let connection = self.connections.get_mut(number);
         let connection = connection.ok_or_else(|| Refusal::nonsense("no connection"))?;
-        answer(
-            &self.lender,
-            &self.rules,
-            connection,
-            beside.as_ref(),
-            request,
-        )
+        answer(&self.lender, &self.rules, connection, &others, request)
     }
 
-    /// The leases of other links that the program has which asks for one.
-    fn beside(&self, number: usize, request: &Request) -> Option<L::Set> {
+    /// The other leases of a program that asks for one, and of its user.
+    fn others(&self, number: usize, request: &Request) -> Option<Others<L::Set>> {
         let Request::Attach { link, .. } = request else {
             return None;
         };
         let peer = &self.connections.get(number)?.peer;
-        let own = (self.connections.iter()).filter(|other| other.peer.is_same_process(peer));
-        let mut leases = own.filter_map(|other| other.lease.as_ref());
-        leases.find_map(|lease| self.lender.set(lease, link))
+        let leases = |of: &dyn Fn(&Peer) -> bool| {
+            let those = self.connections.iter().filter(|other| of(&other.peer));
+            those.filter_map(|other| other.lease.as_ref()).collect()
+        };
+        let own: Vec<_> = leases(&|other| other.is_same_process(peer));
+        let users: Vec<_> = leases(&|other| other.user == peer.user);
+        Some(Others {
+            beside: (own.into_iter()).find_map(|lease| self.lender.set(lease, link)),
+            memory: users.into_iter().map(L::Lease::memory).sum(),
+        })
     }
 
     /// What was granted or came back counts for short cuts, too.

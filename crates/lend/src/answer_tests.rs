@@ -15,7 +15,7 @@ use std::{
 };
 
 use netchan::{
-    PairEnd,
+    LeaseSize, PairEnd,
     link::lease::{
         Answer, Binding, FILES, Membership, PortRange, Request, Reuse, Terms, Transport, VERSION,
     },
@@ -32,6 +32,8 @@ use super::{
     *,
 };
 
+#[path = "memory_tests.rs"]
+mod memory;
 #[path = "pairs_tests.rs"]
 mod pairs;
 
@@ -64,6 +66,7 @@ struct Part {
     taken: Taken,
     loopback: Cell<bool>,
     news: OwnedFd,
+    size: LeaseSize,
 }
 
 impl Drop for Part {
@@ -91,7 +94,14 @@ impl Lender for MadeUp {
         vec!["nc0".into(), "lo".into()]
     }
 
-    fn lend(&self, beside: Option<&u64>, link: &str, holder: &str, user: u32) -> io::Result<Part> {
+    fn lend(
+        &self,
+        beside: Option<&u64>,
+        link: &str,
+        holder: &str,
+        user: u32,
+        size: LeaseSize,
+    ) -> io::Result<Part> {
         assert_eq!(user, self.user.get());
         if link == "nc9" {
             return Err(io::Error::new(
@@ -117,6 +127,7 @@ impl Lender for MadeUp {
             taken: Arc::clone(&self.taken),
             loopback: Cell::default(),
             news,
+            size,
         })
     }
 
@@ -207,6 +218,10 @@ impl Lease for Part {
 
     fn more_ports(&self) -> Result<Vec<PortRange>, i32> {
         Ok(vec![PortRange(41_000, 41_999)])
+    }
+
+    fn memory(&self) -> u64 {
+        self.size.memory()
     }
 
     fn number(&self) -> u64 {
@@ -405,6 +420,7 @@ fn attach_to(link: &str, version: u32) -> Request {
         link: link.to_owned(),
         program: "a liar".to_owned(),
         secret: String::new(),
+        memory: None,
     }
 }
 
@@ -929,6 +945,7 @@ fn leases_of_a_process_stand_side_by_side() {
         link: link.to_owned(),
         program: "it".to_owned(),
         secret: String::new(),
+        memory: None,
     };
     // All clients of a scene are one process; only a link that it has no lease of is beside what it has.
     for (user, link) in [(1000, "nc0"), (1000, "lo"), (1001, "lo"), (1001, "nc0")] {
@@ -955,6 +972,7 @@ fn a_programs_own_processes_say_its_secret() {
         link: String::new(),
         program: "it".to_owned(),
         secret: secret.to_owned(),
+        memory: None,
     };
     for wrong in ["", "hidde", "hidden "] {
         let client = scene.client(1000);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use netchan::{
-    PacketProtocol, PairEnd,
+    LeaseSize, PacketProtocol, PairEnd,
     link::lease::{
         Answer, Binding, FILES, MESSAGE_MAX, Membership, PortRange, Request, Reuse, Terms, VERSION,
     },
@@ -48,6 +48,7 @@ pub trait Lender: Send + 'static {
         link: &str,
         holder: &str,
         user: u32,
+        size: LeaseSize,
     ) -> io::Result<Self::Lease>;
 
     /// Those that a lease stands beside, where one of `link` may come.
@@ -94,6 +95,8 @@ pub trait Lease: Send {
     fn leave(&self, membership: &Membership);
     /// More ports for sockets that name none; an errno.
     fn more_ports(&self) -> Result<Vec<PortRange>, i32>;
+    /// The memory that it may come to take, bytes.
+    fn memory(&self) -> u64;
     /// Its number; never another one's.
     fn number(&self) -> u64;
     /// All its ports.
@@ -190,7 +193,24 @@ impl Refusal {
     }
 }
 
-/// Does what is asked for, if it may be; a new lease comes `beside` others of its program. `None`: there is no answer to it.
+/// What leases there are already, where one more is asked for.
+pub struct Others<S> {
+    /// Those of other links that the program has.
+    pub beside: Option<S>,
+    /// The memory that those of its user may take, bytes.
+    pub memory: u64,
+}
+
+impl<S> Default for Others<S> {
+    fn default() -> Self {
+        Self {
+            beside: None,
+            memory: 0,
+        }
+    }
+}
+
+/// Does what is asked for, if it may be. `None`: there is no answer to it.
 ///
 /// # Errors
 /// Why not.
@@ -198,11 +218,11 @@ pub fn answer<L: Lender>(
     lender: &L,
     rules: &Rules,
     connection: &mut Connection<L::Lease>,
-    beside: Option<&L::Set>,
+    others: &Others<L::Set>,
     request: &Request,
 ) -> Result<Option<Answer>, Refusal> {
     let Some(lease) = &connection.lease else {
-        return attach(lender, rules, connection, beside, request).map(Some);
+        return attach(lender, rules, connection, others, request).map(Some);
     };
     let answer = match request {
         Request::Links { .. } | Request::Attach { .. } => {
@@ -260,7 +280,7 @@ fn attach<L: Lender>(
     lender: &L,
     rules: &Rules,
     connection: &mut Connection<L::Lease>,
-    beside: Option<&L::Set>,
+    others: &Others<L::Set>,
     request: &Request,
 ) -> Result<Answer, Refusal> {
     let (Request::Attach {
@@ -278,10 +298,13 @@ fn attach<L: Lender>(
         let why = "it is of none of this program's processes";
         return Err(Refusal::of(Kind::Lease, libc::EACCES, why).and_end());
     }
-    let Request::Attach { link, .. } = request else {
+    let Request::Attach { link, memory, .. } = request else {
         return Ok(Answer::Links(lender.links()));
     };
-    let lent = lender.lend(beside, link, &connection.name, connection.peer.user);
+    let user = connection.peer.user;
+    let size = (rules.size(user, others.memory, *memory))
+        .map_err(|why| Refusal::of(Kind::TooMany, libc::EDQUOT, why).and_end())?;
+    let lent = lender.lend(others.beside.as_ref(), link, &connection.name, user, size);
     let lease = lent.map_err(|e| Refusal::of(Kind::Lease, errno(&e), e.to_string()).and_end())?;
     let terms = lease.terms();
     connection.lease = Some(lease);

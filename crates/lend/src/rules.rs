@@ -7,7 +7,7 @@ use std::{
 };
 
 use netchan::{
-    PacketProtocol,
+    LeaseSize, PacketProtocol,
     link::lease::{Binding, PortRange, Transport},
 };
 
@@ -22,7 +22,12 @@ pub struct Rules {
     rules: Vec<Rule>,
     /// All is free to clients that know it, and nothing to others.
     secret: Option<String>,
+    /// What the leases of one user other than root may take together, bytes; half of the machine's memory if `None`.
+    memory: Option<u64>,
 }
+
+/// A lease is given a part of what its user has left: those that come later find some, too.
+const MEMORY_SHARE: u64 = 16;
 
 /// Gives ports and packets to all that it names; what is `None` names all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +62,7 @@ impl Rules {
         Self {
             rules,
             secret: None,
+            memory: None,
         }
     }
 
@@ -66,6 +72,43 @@ impl Rules {
         Self {
             rules: Vec::new(),
             secret: Some(secret),
+            memory: None,
+        }
+    }
+
+    /// The same, where the leases of one user other than root take at most so many bytes together; half of the machine's memory if `None`.
+    #[must_use]
+    pub fn with_memory(self, memory: Option<u64>) -> Self {
+        Self { memory, ..self }
+    }
+
+    /// How large the next lease of a user is, whose others may take `held` bytes, and whose program asks for at most `asked`.
+    pub(crate) fn size(
+        &self,
+        user: u32,
+        held: u64,
+        asked: Option<u64>,
+    ) -> Result<LeaseSize, String> {
+        let least = LeaseSize::LEAST.memory();
+        let most = asked.unwrap_or(u64::MAX);
+        let too_little = || format!("a lease takes {least} bytes of memory at least, not {most}");
+        let asked = LeaseSize::within(most).ok_or_else(too_little)?;
+        if user == 0 || self.are_free() {
+            return Ok(asked);
+        }
+        let all = self.memory.unwrap_or_else(half_of_memory);
+        let left = all.saturating_sub(held);
+        let share = LeaseSize::within(left / MEMORY_SHARE).unwrap_or(LeaseSize::LEAST);
+        let size = if share.memory() < asked.memory() {
+            share
+        } else {
+            asked
+        };
+        match size.memory() <= left {
+            true => Ok(size),
+            false => Err(format!(
+                "the leases of user {user} have {held} bytes of memory, of {all} that they may have (lease_memory_max)"
+            )),
         }
     }
 
@@ -152,6 +195,12 @@ impl Rules {
     pub const fn count(&self) -> usize {
         self.rules.len()
     }
+}
+
+fn half_of_memory() -> u64 {
+    let found = rustix::system::sysinfo();
+    let units = u64::try_from(found.totalram).unwrap_or(u64::MAX / 2);
+    units.saturating_mul(found.mem_unit.into()) / 2
 }
 
 impl Group {

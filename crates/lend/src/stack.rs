@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr, os::fd::BorrowedFd, path::Path};
 
 use netchan::{
-    LeaseSet, Lent, Net, PairEnd,
+    LeaseSet, LeaseSize, Lent, Net, PairEnd,
     link::lease::{Binding, FILES, Membership, PortRange, Reuse, Terms},
 };
 
@@ -30,8 +30,9 @@ impl Lender for Stack {
         link: &str,
         holder: &str,
         user: u32,
+        size: LeaseSize,
     ) -> io::Result<Lent> {
-        self.0.lend_beside(beside, link, holder, user)
+        self.0.lend_beside(beside, link, holder, user, size)
     }
 
     fn set(&self, lease: &Lent, link: &str) -> Option<LeaseSet> {
@@ -98,6 +99,10 @@ impl Lease for Lent {
 
     fn more_ports(&self) -> Result<Vec<PortRange>, i32> {
         Self::more_ports(self)
+    }
+
+    fn memory(&self) -> u64 {
+        Self::memory(self)
     }
 
     fn number(&self) -> u64 {

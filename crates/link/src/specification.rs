@@ -82,7 +82,7 @@ impl Kind {
             Self::Packet => &["offload", "queues"],
             Self::Pcap => &["pace"],
             Self::Loop => &["checksum"],
-            Self::Daemon => &["link"],
+            Self::Daemon => &["link", "memory"],
         }
     }
 
@@ -508,6 +508,7 @@ impl Specification {
         })?;
         Ok(lease::Options {
             secret: String::new(),
+            memory: self.read("memory", units::size)?,
             path: (!self.name.is_empty()).then(|| PathBuf::from(&self.name)),
             link: link.unwrap_or_default(),
             mtu: self.mtu(65_535)?,

@@ -9,7 +9,8 @@ mod pair;
 
 pub use background_call::{BackgroundCall, BackgroundPoller};
 pub use lease::{
-    Form, LeaseCore, LeaseEnd, LeaseFiles, LeasePorts, LeaseSource, LeasedPort, Taken, lease,
+    Form, LeaseCore, LeaseEnd, LeaseFiles, LeasePorts, LeaseSize, LeaseSource, LeasedPort, Taken,
+    lease,
 };
 pub use packets::{PacketChannelCore, PacketEnd, PacketProtocol, packet_channel};
 pub use pair::{PairEnd, Watched, Watcher};

@@ -57,6 +57,8 @@ pub struct Config {
     pub background: Option<Duration>,
     /// `spin`: how long a thread that waits looks before it sleeps, 0 to 10 ms.
     pub spin: Option<Duration>,
+    /// `lease_memory_max`: what the leases that `netchan daemon` gives to one user other than root take together, bytes; half of the machine's memory if `None`.
+    pub lease_memory_max: Option<usize>,
     /// `trace`: what is recorded; `None` leaves it as it is.
     pub trace: Option<Level>,
     /// `trace_events`: events that each thread's trace ring keeps, a power of two from 64 to 1 Mi. The process's first stack says it.

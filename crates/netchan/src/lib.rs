@@ -44,7 +44,7 @@ pub mod steps;
 #[path = "../../../lab/tests/skips/mod.rs"]
 mod skips;
 
-pub use channel::PairEnd;
+pub use channel::{LeaseSize, PairEnd};
 pub use driver::{module, network::LinkFacts};
 pub use errno::code as errno_of;
 #[doc(hidden)]

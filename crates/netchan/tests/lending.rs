@@ -13,10 +13,11 @@ use std::{
 
 use lease_service::{LENDER, LENDER_V6, PEER, PEER_V6, application, lender_and_peer, pattern};
 use netchan::{
-    Clock, Net, PacketChannel, PacketProtocol,
+    Clock, LeaseSize, Net, PacketChannel, PacketProtocol,
     link::wire,
     socket::{Domain, Kind, ReceiveFlags, Socket, SocketOption},
 };
+use rustix::fs::fstat;
 
 /// One connection from `client` to `server`, which listens at `address`; bytes both ways.
 fn echo(client: &Net, server: &Net, address: &str, len: usize) {
@@ -465,4 +466,36 @@ fn an_application_has_the_packets_of_a_protocol() {
         leases.iter().all(|lease| lease["refused"] == 0),
         "{leases:?}"
     );
+}
+
+/// Both of a lease's slabs take memory: those that see packets of the application's, and of the lender's.
+#[test]
+fn the_smallest_lease_carries_all_and_leaves_no_memory() {
+    let (lender, peer) = lender_and_peer(&wire::Options::default());
+    let lend = |size| lender.lend_beside(None, "", "small", 0, size).unwrap();
+    let lent = Arc::new(lend(LeaseSize::LEAST));
+    assert!(lent.memory() * 16 == lend(LeaseSize::MOST).memory());
+    let slabs: Vec<_> = lent.files()[..2]
+        .iter()
+        .map(|file| file.try_clone_to_owned().unwrap())
+        .collect();
+    let link = lease_service::leased(&lent, |_| ());
+    let small = Net::builder().link_with(Box::new(link)).start().unwrap();
+    echo(&peer, &small, &format!("{LENDER}:80"), 3_000_000);
+    echo(&small, &peer, &format!("{PEER}:81"), 3_000_000);
+    let taken = || {
+        slabs
+            .iter()
+            .map(|slab| fstat(slab).unwrap().st_blocks)
+            .sum::<i64>()
+            * 512
+    };
+    assert!((1..=2 * 64 * (66 << 10)).contains(&taken()), "{}", taken());
+    // Other processes may have the files for longer.
+    drop((small, lent));
+    let is_gone = (0..10_000).any(|_| {
+        thread::sleep(Duration::from_millis(1));
+        taken() == 0
+    });
+    assert!(is_gone, "{} bytes", taken());
 }

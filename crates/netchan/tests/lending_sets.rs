@@ -10,7 +10,7 @@ use std::{
 };
 
 use lease_service::{LENDER, PEER, application, leased, lender_and_peer, lender_of, pattern};
-use netchan::{Clock, Lent, Net, Regime, link::wire};
+use netchan::{Clock, LeaseSize, Lent, Net, Regime, link::wire};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -25,7 +25,7 @@ fn with_both(lender: &Net, name: &str) -> (Net, [Arc<Lent>; 2]) {
     let first = lender.lend("", name, 0).unwrap();
     assert!(!first.set().has_room_for("") && first.set().has_room_for("lo"));
     let second = lender
-        .lend_beside(Some(&first.set()), "lo", name, 0)
+        .lend_beside(Some(&first.set()), "lo", name, 0, LeaseSize::MOST)
         .unwrap();
     assert!(!first.set().has_room_for("lo"));
     let leases = [Arc::new(first), Arc::new(second)];
@@ -102,7 +102,11 @@ fn a_link_that_is_not_there_has_no_place_in_it() {
     let lent = lender.lend("", "one", 0).unwrap();
     let set = lent.set();
     assert!(!set.has_room_for("lo") && !set.has_room_for(""));
-    assert!(lender.lend_beside(Some(&set), "lo", "one", 0).is_err());
+    assert!(
+        lender
+            .lend_beside(Some(&set), "lo", "one", 0, LeaseSize::MOST)
+            .is_err()
+    );
     assert_eq!(lender.lendable().len(), 1);
     let (application, _lent) = application(&lender, "other", Net::builder());
     assert!(application.lendable().is_empty(), "a lease is not lent on");

@@ -1,6 +1,9 @@
-//! What `[[lease]]` tables of a configuration give to others than root, with numbers in place of names.
+//! What a configuration lends to others than root, by its `[[lease]]` tables with numbers in place of names, and of how much memory.
 
-use netchan::{PacketProtocol, config::LeaseConfig};
+use netchan::{
+    PacketProtocol,
+    config::{Config, LeaseConfig},
+};
 use netchan_lend::{Group, Rule, Rules};
 
 use crate::user;
@@ -12,9 +15,10 @@ const MEMBERS_MAX: usize = 1024;
 ///
 /// # Errors
 /// A name that there is not, in a sentence.
-pub fn of(tables: &[LeaseConfig]) -> Result<Rules, String> {
-    let rules = tables.iter().map(rule);
-    rules.collect::<Result<_, _>>().map(Rules::of)
+pub fn of(config: &Config) -> Result<Rules, String> {
+    let rules = config.leases.iter().map(rule);
+    let memory = config.lease_memory_max.map(|bytes| bytes as u64); // widening: usize to u64
+    Ok(Rules::of(rules.collect::<Result<_, _>>()?).with_memory(memory))
 }
 
 fn rule(table: &LeaseConfig) -> Result<Rule, String> {
@@ -103,7 +107,11 @@ mod tests {
             ),
             (naming("-1", ""), "there is no user -1"),
         ] {
-            let why = of(&[wrong]).unwrap_err();
+            let config = Config {
+                leases: vec![wrong],
+                ..Config::default()
+            };
+            let why = of(&config).unwrap_err();
             assert!(why.contains(says), "{why}");
         }
     }

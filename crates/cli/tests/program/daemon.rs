@@ -91,6 +91,7 @@ fn is_there(path: &Path) {
         link: String::new(),
         program: "test".to_owned(),
         secret: String::new(),
+        memory: None,
     };
     let Answer::Refused { errno, why } = ask(path, &request) else {
         panic!("a version that it does not speak")

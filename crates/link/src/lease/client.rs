@@ -192,7 +192,8 @@ impl Client {
         }
     }
 
-    /// Asks for a lease of `link` (empty: the only one there is) for `program`, which knows the lender's `secret` (empty: it has none).
+    /// Asks for a lease of `link` (empty: the only one there is) for `program`, which knows the lender's `secret` (empty: it has none), with at most so much
+    /// `memory`, bytes.
     ///
     /// # Errors
     /// The lender refuses, is gone or silent, or sends something else than terms and their descriptors.
@@ -201,12 +202,14 @@ impl Client {
         link: &str,
         program: &str,
         secret: &str,
+        memory: Option<u64>,
     ) -> io::Result<(Terms, [OwnedFd; FILES])> {
         let request = Request::Attach {
             version: VERSION,
             link: link.to_owned(),
             program: program.chars().take(LIST_MAX / 4).collect(), // a character has at most 4 bytes
             secret: secret.to_owned(),
+            memory,
         };
         let (terms, files) = match self.exchange(&request)? {
             (Answer::Terms(terms), files) => (*terms, files),

@@ -49,6 +49,8 @@ pub struct Options {
     pub mtu: Option<usize>,
     /// What the lender wants to hear; nothing if empty.
     pub secret: String,
+    /// Most memory that the lease is to have, bytes; as much as the lender gives if `None`.
+    pub memory: Option<u64>,
 }
 
 impl Options {
@@ -105,7 +107,13 @@ impl LeasedLink {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn attach(client: Client, options: &Options) -> io::Result<Self> {
-        let (terms, files) = client.attach(&options.link, &program(), &options.secret)?;
+        let Options {
+            link,
+            secret,
+            memory,
+            ..
+        } = options;
+        let (terms, files) = client.attach(link, &program(), secret, *memory)?;
         Self::over(client, &terms, files.map(Own::keep), options.mtu)
     }
 

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::Segmentation;
 
 /// The version of all of this.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Descriptors that come with [`Answer::Terms`] to [`Request::Attach`], in this order: the slab of packets to the application, that of packets from it,
 /// the edge's memory, the edge's socket, the socket of [`News`].
@@ -66,6 +66,9 @@ pub enum Request {
         /// What a lender of a program's own wants to hear; else empty.
         #[serde(default)]
         secret: String,
+        /// Most memory that the lease is to have, bytes; as much as the lender gives if `None`.
+        #[serde(default)]
+        memory: Option<u64>,
     },
     /// The terms once more, for a program that goes on with an inherited lease. Answer: [`Answer::Terms`] without descriptors.
     Terms,

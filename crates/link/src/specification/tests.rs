@@ -53,9 +53,10 @@ fn wire_options_are_read() {
 fn daemon_options_are_read() {
     let options = |text| parse(text).unwrap().daemon_options().unwrap();
     assert_eq!(options("daemon"), lease::Options::default());
-    let all = options("daemon:/tmp/d.sock,link=nc0,mtu=1400");
+    let all = options("daemon:/tmp/d.sock,link=nc0,mtu=1400,memory=16 MiB");
     assert_eq!(all.path.as_deref(), Some(Path::new("/tmp/d.sock")));
     assert_eq!((&*all.link, all.mtu), ("nc0", Some(1400)));
+    assert_eq!(all.memory, Some(16 << 20));
 }
 
 #[test]
@@ -95,6 +96,7 @@ fn mistakes_are_named() {
     wrong("loop:x", &["no name"]);
     wrong("daemon,mac=02:00:00:00:00:01", &["`mac`", "the daemon's"]);
     wrong("daemon,link=", &["`link`", "which of the daemon's links"]);
+    wrong("daemon,memory=much", &["`memory`", "`much`", "16 MiB"]);
     wrong("daemon,mtu=12", &["`mtu`", "68 to 65535"]);
     wrong("daemon,offload=off", &["`daemon` takes", "link"]);
     wrong("deamon", &["did you mean `daemon`?"]);

@@ -60,6 +60,8 @@ pub struct LeaseCore {
     pub number: u64,
     /// The link's number.
     pub link: usize,
+    /// How much it holds.
+    pub size: LeaseSize,
     /// What it has of the directory of ports.
     pub ports: Mutex<LeasePorts>,
     /// The application, for people.
@@ -221,6 +223,13 @@ pub struct LeaseEnd {
     is_staged: bool,
 }
 
+impl Drop for LeaseEnd {
+    /// An application that has no lease any more has no memory of ours either, whatever it maps.
+    fn drop(&mut self) {
+        self.slab.discard();
+    }
+}
+
 impl fmt::Debug for LeaseEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LeaseEnd of {}", self.core.holder)
@@ -240,6 +249,12 @@ pub struct LeaseSource {
     bounds: Bounds,
 }
 
+impl Drop for LeaseSource {
+    fn drop(&mut self) {
+        self.slab.discard();
+    }
+}
+
 impl fmt::Debug for LeaseSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LeaseSource of {}", self.core.holder)
@@ -249,6 +264,47 @@ impl fmt::Debug for LeaseSource {
 /// The longest packet that crosses, bytes: the longest of IP, rounded up.
 pub(super) const PACKET_MAX: usize = IP_MAX.next_multiple_of(64);
 
+/// Bytes of a copy of a packet of a lease's.
+const COPY_BYTES: usize = (HEADROOM + PACKET_MAX).next_multiple_of(64);
+
+/// How many packets a lease holds at a time, and so how much memory it may come to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseSize {
+    /// Of each of its slabs; a power of two.
+    buffers: usize,
+}
+
+impl LeaseSize {
+    /// The largest there is.
+    pub const MOST: Self = Self {
+        buffers: limits::LEASE_BUFFERS,
+    };
+    /// The smallest: a burst.
+    pub const LEAST: Self = Self {
+        buffers: limits::LEASE_BUFFERS_LEAST,
+    };
+
+    /// The largest that takes no more than `bytes`, if there is one.
+    #[must_use]
+    pub fn within(bytes: u64) -> Option<Self> {
+        let mut size = Self::MOST;
+        while size.memory() > bytes {
+            size.buffers /= 2;
+        }
+        (size.buffers >= limits::LEASE_BUFFERS_LEAST).then_some(size)
+    }
+
+    /// The memory that it may come to take, bytes: both slabs, and copies on their way to the link.
+    #[must_use]
+    pub const fn memory(self) -> u64 {
+        (2 * self.buffers * PACKET_MAX + self.copies() * COPY_BYTES) as u64
+    }
+
+    const fn copies(self) -> usize {
+        self.buffers / limits::LEASE_COPIES_SHARE
+    }
+}
+
 /// Both ends of a new lease, and what the application gets.
 ///
 /// # Errors
@@ -256,8 +312,9 @@ pub(super) const PACKET_MAX: usize = IP_MAX.next_multiple_of(64);
 pub fn lease(
     (number, link): (u64, usize),
     holder: String,
+    size: LeaseSize,
 ) -> io::Result<(LeaseEnd, LeaseSource, LeaseFiles)> {
-    let (buffers, ready) = (limits::LEASE_BUFFERS, limits::LEASE_READY);
+    let (buffers, ready) = (size.buffers, limits::LEASE_READY);
     let inward = LendingSlab::new(buffers, PACKET_MAX, buffers, ready)?;
     let mut outward = LendingSlab::new(buffers, PACKET_MAX, buffers, ready)?;
     lend_all(&mut outward);
@@ -278,6 +335,7 @@ pub fn lease(
     let core = Arc::new(LeaseCore {
         number,
         link,
+        size,
         ports: mutex(&locks::LENT_PORTS, LeasePorts::default()),
         holder,
         packets_in: Atomic::new(),
@@ -304,11 +362,7 @@ pub fn lease(
             links: 1,
             frames: true,
         },
-        packets: Slab::with_ready(
-            limits::LEASE_COPIES,
-            (HEADROOM + PACKET_MAX).next_multiple_of(64),
-            ready,
-        )?,
+        packets: Slab::with_ready(size.copies(), COPY_BYTES, ready)?,
         receiving: side.receiving,
         slab: outward,
         own_bell: side.own_bell,

@@ -20,6 +20,7 @@ regime = "locked"            # boot-time
 giant = false
 forwarding = true
 loopback = "netchan"
+lease_memory_max = "1 GiB"
 mss_clamp = true
 dispatch = "deferred"
 moderation = "50us"
@@ -93,6 +94,7 @@ fn whole_file() {
         (config.forwarding, config.mss_clamp, config.loopback),
         (Some(true), Some(true), Some(true))
     );
+    assert_eq!(config.lease_memory_max, Some(1 << 30));
     assert_eq!(config.moderation, Some(Duration::from_micros(50)));
     assert_eq!(config.trace_events, Some(4096));
     assert_eq!(config.compile_filters, Some(false));

@@ -16,7 +16,7 @@ use crate::{
         Kind,
         binding::{BindRequest, PortChange},
     },
-    channel::{LeaseCore, LeaseFiles, LeasePorts, LeasedPort, PacketProtocol, PairEnd},
+    channel::{LeaseCore, LeaseFiles, LeasePorts, LeaseSize, LeasedPort, PacketProtocol, PairEnd},
     errno::invalid,
     flow::FlowKey,
     limits,
@@ -131,10 +131,10 @@ impl Net {
     /// `InvalidInput`: no such link, or there are several and none is named; EOPNOTSUPP: the link has several queues; EMFILE: 4,096 leases;
     /// EADDRNOTAVAIL: no ports are left; the system's.
     pub fn lend(&self, link: &str, holder: &str, user: u32) -> io::Result<Lent> {
-        self.lend_beside(None, link, holder, user)
+        self.lend_beside(None, link, holder, user, LeaseSize::MOST)
     }
 
-    /// The same, beside leases of other links that the same application has.
+    /// The same, beside leases of other links that the same application has, and of a size.
     ///
     /// # Errors
     /// As for [`lend`](Self::lend).
@@ -144,10 +144,11 @@ impl Net {
         link: &str,
         holder: &str,
         user: u32,
+        size: LeaseSize,
     ) -> io::Result<Lent> {
         let link = self.lent_link(link)?;
         let stack = self.stack();
-        let (core, files) = stack.open_lease(link, holder.to_owned())?;
+        let (core, files) = stack.open_lease(link, holder.to_owned(), size)?;
         let set = || {
             LeaseSet(Arc::new(Set {
                 net: self.clone(),
@@ -232,6 +233,11 @@ impl Lent {
     /// The leases that it stands beside, or may.
     pub fn set(&self) -> LeaseSet {
         self.set.clone()
+    }
+
+    /// The memory that it may come to take, bytes.
+    pub fn memory(&self) -> u64 {
+        self.core.size.memory()
     }
 
     /// The lease's number; never another one's.

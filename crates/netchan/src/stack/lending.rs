@@ -11,7 +11,7 @@ use proto::membership::Filter;
 
 use super::{Stack, tx};
 use crate::{
-    channel::{LeaseCore, LeaseFiles, PacketProtocol, lease},
+    channel::{LeaseCore, LeaseFiles, LeaseSize, PacketProtocol, lease},
     driver::steer::spread,
     errno::error,
     flow::{Closed, FlowKey},
@@ -28,6 +28,7 @@ impl Stack {
         &self,
         link: usize,
         holder: String,
+        size: LeaseSize,
     ) -> io::Result<(Arc<LeaseCore>, LeaseFiles)> {
         let [queue] = *self.driver.links[link].as_slice() else {
             return Err(error(libc::EOPNOTSUPP));
@@ -41,7 +42,7 @@ impl Stack {
             lent.next += 1;
             lent.next
         };
-        let (end, source, files) = lease((number, link), holder)?;
+        let (end, source, files) = lease((number, link), holder, size)?;
         let core = end.core().clone();
         let bells = self.with_interface(queue, |interface| {
             interface.leases.add(source)?;

@@ -14,6 +14,7 @@ use super::{
     shared::{BadLayout, BufferName, Outside, SharedLayout},
 };
 use crate::{foreign, own::Own};
+use rustix::fs::{FallocateFlags, fallocate};
 use std::{
     fmt, io,
     os::fd::{AsFd, BorrowedFd},
@@ -201,6 +202,14 @@ impl LendingSlab {
     /// The file that the buffers lie in, and nothing else. No process can shorten, lengthen or unseal it.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+
+    /// Gives all its memory back to the system, whoever still maps it: from now on it reads as zeros. For the end, which the far side need not take
+    /// notice of.
+    pub fn discard(&self) {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // Where the system cannot, the memory goes with the last mapping.
+        let _ = fallocate(&self.file, flags, 0, self.layout.file_bytes() as u64); // widening: usize to u64
     }
 
     /// A buffer with unspecified contents; `None` when all are out. See [`Slab::alloc`].

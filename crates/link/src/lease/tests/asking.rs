@@ -91,6 +91,7 @@ fn a_link_is_as_its_terms_say() {
     let options = Options {
         link: "nc0".into(),
         mtu: Some(1400),
+        memory: Some(16 << 20),
         ..Options::default()
     };
     let link = LeasedLink::attach(client, &options).unwrap();
@@ -107,10 +108,17 @@ fn a_link_is_as_its_terms_say() {
     assert_eq!((link.queues(), link.handed_on().len()), (1, 6));
     drop((lease, link));
     let asked = thread.join().unwrap();
-    let Request::Attach { link, program, .. } = &asked[0] else {
+    let Request::Attach {
+        link,
+        program,
+        memory,
+        ..
+    } = &asked[0]
+    else {
         panic!("{asked:?}")
     };
     assert!(link == "nc0" && !program.is_empty(), "{asked:?}");
+    assert_eq!(*memory, Some(16 << 20));
 }
 
 #[test]

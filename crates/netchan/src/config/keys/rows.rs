@@ -17,7 +17,7 @@ use super::{
     Given::{Default, Example},
     Key, bytes, plain, text, typed,
 };
-use crate::limits::{MEMORY, SHARDS_MAX};
+use crate::limits::{LEASE_MEMORY, MEMORY, SHARDS_MAX};
 
 /// A window of 65535 bytes scaled by 2¹⁴ is 1 GiB (RFC 7323 §2.3).
 const BUFFER: RangeInclusive<u64> = (4 << 10)..=(1 << 30);
@@ -153,6 +153,14 @@ pub(super) const TOP: &[Key] = &[
         meaning: "whose 127.0.0.0/8 and ::1 are; a daemon lends its own",
         changes: boot_or("loopback", "--loopback or NETCHAN_LOOPBACK"),
         read: Some(|c, v| text(&mut c.loopback, v, loopback)),
+        ..OF_TOP
+    },
+    Key {
+        name: "lease_memory_max",
+        value: Example(r#""2 GiB""#),
+        values: "half of the machine's memory; 16 MiB to 4 TiB",
+        meaning: "what the leases of one user other than root take together; SIGHUP reads it again",
+        read: Some(|c, v| bytes(&mut c.lease_memory_max, v, &LEASE_MEMORY)),
         ..OF_TOP
     },
     Key {
