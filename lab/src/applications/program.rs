@@ -250,7 +250,7 @@ fn sink(stream: &mut dyn Stream) -> io::Result<f64> {
 /// Writes random words at random places of what it was given, and wakes the daemon each time, until standard input ends.
 fn scribble(daemon: &std::path::Path, seed: u64) -> io::Result<()> {
     let client = Client::connect(daemon)?;
-    let (_, files) = client.attach("", "scribbler", "")?;
+    let (_, files) = client.attach("", "scribbler", "", None)?;
     let [inward, outward, edge, socket, _news] = files;
     let files = [inward, outward, edge].map(File::from);
     let lengths = files

@@ -451,7 +451,7 @@ impl LeaseTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::{LeaseFiles, LeaseSource, lease};
+    use crate::channel::{LeaseFiles, LeaseSize, LeaseSource, lease};
 
     const SHARED: Reuse = Reuse {
         address: false,
@@ -470,7 +470,7 @@ mod tests {
         let mut table = LeaseTable::default();
         let mut others = Vec::new();
         for &number in numbers {
-            let (end, source, files) = lease((number, 0), "test".into()).unwrap();
+            let (end, source, files) = lease((number, 0), "test".into(), LeaseSize::MOST).unwrap();
             table.add(end);
             others.push((source, files));
         }
@@ -558,7 +558,7 @@ mod tests {
         assert_eq!(held, [false, false, true]);
         assert_eq!(find(&table, tcp, ("10.0.0.2", 80), (1, 0)), Some(6));
         // Its place is another's now, which has none of its ports.
-        let (end, _source, _files) = lease((8, 0), "test".into()).unwrap();
+        let (end, _source, _files) = lease((8, 0), "test".into(), LeaseSize::MOST).unwrap();
         table.add(end);
         table.unbind(6, &binding(Transport::Tcp, "0.0.0.0:81"));
         assert_eq!(find(&table, tcp, ("10.0.0.2", 80), (1, 0)), Some(6));

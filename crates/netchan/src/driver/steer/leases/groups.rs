@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        channel::lease,
+        channel::{LeaseSize, lease},
         link::lease::{Binding, PortRange, Reuse, Transport},
     };
 
@@ -141,7 +141,7 @@ mod tests {
         let mut table = LeaseTable::default();
         let mut others = Vec::new();
         for number in 10..16 {
-            let (end, source, files) = lease((number, 0), "test".into()).unwrap();
+            let (end, source, files) = lease((number, 0), "test".into(), LeaseSize::MOST).unwrap();
             table.add(end);
             others.push((source, files));
         }
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(hear(&table, source), [4]);
         // Its place is another's now, which is in none of its groups.
         table.remove(14);
-        let (end, _source, _files) = lease((17, 0), "test".into()).unwrap();
+        let (end, _source, _files) = lease((17, 0), "test".into(), LeaseSize::MOST).unwrap();
         table.add(end);
         assert_eq!(hear(&table, source), [0; 0]);
         table.add_ports(17, PortRange(5353, 5353));
