@@ -199,8 +199,7 @@ impl Rules {
 
 fn half_of_memory() -> u64 {
     let found = rustix::system::sysinfo();
-    let units = u64::try_from(found.totalram).unwrap_or(u64::MAX / 2);
-    units.saturating_mul(found.mem_unit.into()) / 2
+    found.totalram.saturating_mul(found.mem_unit.into()) / 2
 }
 
 impl Group {

@@ -204,8 +204,8 @@ impl LendingSlab {
         self.file.as_fd()
     }
 
-    /// Gives all its memory back to the system, whoever still maps it: from now on it reads as zeros. For the end, which the far side need not take
-    /// notice of.
+    /// Gives all its memory back to the system, also where a process still maps it, which reads zeros there from now on. For the end: the far side need
+    /// not take notice of it.
     pub fn discard(&self) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // Where the system cannot, the memory goes with the last mapping.

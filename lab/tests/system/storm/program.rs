@@ -199,6 +199,7 @@ fn asking(socket: &Path, point: Point, end: End) -> Result<(), String> {
         link: String::new(),
         program: "storm".into(),
         secret: String::new(),
+        memory: None,
     };
     send(&own, &request)?;
     if point == Point::Answered {
@@ -217,7 +218,7 @@ fn holding(socket: &Path, point: Point, orders: &Orders, end: End) -> Result<(),
     // It waits a second; a machine where much else runs may take longer.
     let (client, terms, files) = again(|| {
         let client = Client::connect(socket).map_err(said)?;
-        let (terms, files) = client.attach("", "storm", "").map_err(said)?;
+        let (terms, files) = client.attach("", "storm", "", None).map_err(said)?;
         Ok((client, terms, files))
     })?;
     match point {
@@ -509,7 +510,7 @@ pub fn witness(stop: &str) -> Result<String, String> {
 pub fn ports(socket: &str, first: &str, count: &str) -> Result<String, String> {
     let (first, count): (u16, u16) = (number(first)?, number(count)?);
     let client = Client::connect(Path::new(socket)).map_err(said)?;
-    let (terms, _files) = client.attach("", "ports", "").map_err(said)?;
+    let (terms, _files) = client.attach("", "ports", "", None).map_err(said)?;
     for port in first..first + count {
         let address = SocketAddr::from(([0; 4], port));
         let transport = Transport::Tcp;
