@@ -144,7 +144,7 @@ impl Lending {
     /// # Errors
     /// A rule that makes no sense; the system's.
     pub fn start(net: &Net, config: &Config) -> Result<Self, Failure> {
-        let rules = rules::of(&config).map_err(failed)?;
+        let rules = rules::of(config).map_err(failed)?;
         let place = Unlisted(socket::unlisted()?);
         let listening = socket::listen_unlisted(&place.0)?;
         let service = Service::start(Some(Box::new(listening)), net, rules, ());
