@@ -1,4 +1,6 @@
-//! Programs that run as another user: `--user`, and which stacks `show` asks.
+//! Programs that run as another user: `--user`, which stacks `show` asks, and how much memory of a daemon they may have.
+
+use netchan::link::lease::VERSION;
 
 use super::handed::{says, script};
 
@@ -76,4 +78,42 @@ END\n\
     assert_eq!(text.matches(" status 0\n").count(), served, "{text}");
     let told = text.matches(" status 1\nnetchan: cannot start: ").count();
     assert_eq!(served + told, 13, "{text}");
+}
+
+/// Of a daemon: a user's leases have so much memory together, and what one of them gives back another one may have.
+#[test]
+fn a_users_leases_share_what_it_may_have() {
+    let output = script(
+        "users-memory",
+        &format!(
+            "chmod 755 .\n\
+             cat > user.py <<'END'\n\
+import json, os, socket\n\
+os.setgroups([]); os.setgid(65534); os.setuid(65534)\n\
+def lease():\n  \
+  daemon = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); daemon.connect('d')\n  \
+  daemon.send(json.dumps({{'attach': {{'version': {VERSION}, 'link': '', 'program': 'user'}}}}).encode())\n  \
+  return daemon, json.loads(daemon.recv(1 << 16))\n\
+one, two, three = lease(), lease(), lease()\n\
+print('given:', 'terms' in one[1], 'terms' in two[1], 'refused:', three[1]['refused'])\n\
+one[0].close()\n\
+print('given again:', any('terms' in lease()[1] for _ in range(1000)))\n\
+END\n\
+             printf 'lease_memory_max = \"20 MiB\"\\n[[link]]\\nkind = \"tap\"\\nname = \"nc8\"\\naddress = [\"10.7.8.2/24\"]\\n' > daemon.toml\n\
+             $netchan daemon --config daemon.toml --socket $PWD/d 2> log & daemon=$!\n\
+             await grep -q lends log\n\
+             python3 user.py\n\
+             $netchan run --link daemon:$PWD/d,memory=1MiB -- true 2>&1\n\
+             $netchan run --link daemon:$PWD/d,memory=16MiB -- /usr/bin/python3 -c \"import socket; socket.create_server(('', 8080)); print('small, and served')\"\n\
+             kill $daemon; wait $daemon; cat log"
+        ),
+    );
+    let wanted = [
+        "given: True True refused: {'errno': 122,",
+        "the leases of user 65534 have 18",
+        "given again: True",
+        "bytes of memory at least, not 1048576",
+        "small, and served",
+    ];
+    says(output, &wanted);
 }
